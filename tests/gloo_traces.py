@@ -55,6 +55,10 @@ class GlooJob:
                 self._event(one, "cpu_op", name, begin, self.now[one])
                 self.now[one] += 2_000
 
+    def operator(self, name: str, rank: int, begun: int) -> None:
+        """Let what a rank has run since then be inside an operator of this name."""
+        self._event(rank, "cpu_op", name, begun - 1_000, self.now[rank] - 1_000)
+
     def compile(self, ms: float, runs_ms: float) -> None:
         """Let all ranks run a function that is compiled first."""
         for rank in range(self.world_size):
@@ -86,6 +90,18 @@ class GlooJob:
             self._event(rank, "cpu_op", operator, begin + 10_000, begin + 25_000)
             self._event(rank, "user_annotation", annotated, begin + 30_000, end, _RUN_LOOP)
             self.now[rank] = end + 2 * _WOKEN + 1_000
+
+    def message(self, sender: int, receiver: int, transfer_ms: float, recorded_late_ms: float = 0.0) -> None:
+        """Let one rank send to another, without recorded shapes; a send's record may begin after the data have gone."""
+        sent, asked = self.now[sender], self.now[receiver]
+        end = max(sent, asked) + round(transfer_ms * 1e6)
+        begins = sent + 30_000 + round(recorded_late_ms * 1e6)
+        self._event(sender, "cpu_op", "c10d::send", sent + 10_000, begins + 5_000)
+        self._event(sender, "user_annotation", "gloo:send", begins, max(end, begins) + 5_000, _RUN_LOOP)
+        self._event(receiver, "cpu_op", "c10d::recv_", asked + 10_000, asked + 25_000)
+        self._event(receiver, "user_annotation", "gloo:recv", asked + 30_000, max(end, asked + 31_000), _RUN_LOOP)
+        self.now[sender] = max(end, begins) + 2 * _WOKEN + 1_000
+        self.now[receiver] = max(end, asked + 31_000) + 2 * _WOKEN + 1_000
 
     def broadcasts_in_a_row(self, count: int, each_ms: float) -> None:
         """Hand over so many, 1 ms apart, and then wait for all: the first takes as long as the others together."""

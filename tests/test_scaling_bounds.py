@@ -511,3 +511,20 @@ def test_advice_is_not_given_twice_where_no_finding_has_a_remedy() -> None:
     run.findings = [launching(5.5)]
     verdict = run_verdict(run)
     assert "exposed wait" in verdict.headline and "beyond that" not in verdict.advice
+
+
+def test_a_rank_that_has_twice_as_much_is_named_though_others_hold_up_its_longest_operators(tmp_path: Path) -> None:
+    """Before, nothing, or `rank 1 has more to compute, now more and now less` at half of what it cost."""
+    job = GlooJob()
+    held_up = [[0, 11, 0, 0, 9, 0, 10, 2], [8, 0, 2, 9, 0, 4, 0, 0]]
+    for step in range(8):
+        job.step(3 + step)
+        for rank, times in enumerate((1.0, 2.0)):
+            job.compute(6.0 * times, calls=6, rank=rank)
+            job.compute(3.0 * times + held_up[rank][step], "aten::convolution_backward", rank=rank)
+            job.compute(3.0 * times + held_up[rank][step], "aten::native_batch_norm", rank=rank)
+            job.compute(4.0, "aten::_fused_sgd_", calls=2, rank=rank)
+        job.all_reduce(2.0)
+    first, *others = analysed(job.write(tmp_path)).findings
+    assert (first.code, first.rank) == ("slower_compute", 1) and first.low_ms is not None and first.low_ms > 0
+    assert not {one.code for one in others} & {"alternating_load", "host_starved"}

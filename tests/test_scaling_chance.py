@@ -19,6 +19,7 @@ from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.kernel_kinds import MATMUL
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.stragglers import Late
+from tests.gloo_traces import GlooJob, analysed
 
 STEP_MS = 63.0
 LOOKED_AT = 8  # two ranks, and what each may seem to have
@@ -224,3 +225,15 @@ def test_another_process_has_no_cores_by_turns_where_most_launches_are_longer() 
         common = replace_fields(products(*steps), place=[*range(43)] * 2)
         common.theirs[:3] *= 40
         assert (by_turns(common) is not None) == told
+
+
+def test_a_rank_that_is_late_in_each_step_is_so_though_it_was_held_up_for_longer_in_one(tmp_path: Path) -> None:
+    """Before, `rank 1 may cost 14.5 ms, or nothing` of a rank that stood still for 12 ms in each of eight steps."""
+    job = GlooJob()
+    for step, ms in enumerate((78.0, 12.0, 21.9, 12.9, 13.2, 12.0, 15.4, 15.9, 12.4)):
+        job.step(3 + step)
+        job.compute(20.0, calls=10)
+        job.sleep(1, ms)
+        job.all_reduce(2.0)
+    first = analysed(job.write(tmp_path)).findings[0]
+    assert (first.code, first.rank) == ("host_stall", 1) and first.low_ms is not None and first.low_ms > 0

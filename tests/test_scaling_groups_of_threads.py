@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from scalescope.scaling.rank.collective import ListedGroup, RankCollective
 from scalescope.scaling.rank.roles import Role
-from scalescope.scaling.ranks import groups_of_threads
-from scalescope.scaling.ranks.groups_of_threads import name_groups
+from scalescope.scaling.ranks.gloo import groups_of_threads
+from scalescope.scaling.ranks.gloo.groups_of_threads import name_groups
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.summary import RankSummary, summarise
 

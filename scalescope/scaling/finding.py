@@ -159,6 +159,9 @@ EVERY = "every_so_many_steps"
 #: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`
 #: how many there are a step; the name ends with the operator before them.
 EACH_PASS = "each_pass_after"
+#: Evidence that others have the cores: `calls` of a rank's operators a step take `ms` longer than at their shortest,
+#: and most of them as long as ever; all together `value` times as long.
+CORES_BY_TURNS = "cores_by_turns"
 #: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
 LOCK_WAITS = "lock_waits"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
@@ -184,6 +187,8 @@ GOES_WITH_IT = "goes_with_it"
 ANOMALY = "anomaly_detection"
 #: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
 BESIDES = "launches_besides"
+#: The figure of what a host takes in and around a block of launches that one rank alone makes, beside its operators.
+AROUND = "host_around"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: Evidence that steps do not do the same: they launch from `value` to `calls` kernels.
@@ -278,7 +283,9 @@ def _is_counted_and_no_trifle(finding: Finding) -> bool:
 
 
 def is_known(finding: Finding) -> bool:
-    """Tell whether the run itself tells a cause, and its trace but what that costs."""
+    """Tell whether a cause is known to be there of which its trace tells but what that costs at least."""
+    if any(row.name == CORES_BY_TURNS for row in finding.evidence):
+        return True
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
 
 

@@ -43,6 +43,8 @@ def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
 
 #: A stall that a program makes itself is one gap a step, or a few; or one whenever the host comes to its place.
 _MOST_STALLS = 4
+#: Where one gap is most of it, it is so in so many of the steps.
+_IN_MOST = 0.75
 
 
 def _not_starved(common: CommonSteps, stalls: list[HostCause], starved: list[HostCause]) -> list[HostCause]:
@@ -59,9 +61,24 @@ def _not_starved(common: CommonSteps, stalls: list[HostCause], starved: list[Hos
         and (
             one.rank not in lost
             or one.each_pass_ns
-            or (one.typical_ns > lost[one.rank] and (one.evidence[0].count or 0) <= _MOST_STALLS)
+            or (
+                one.typical_ns > lost[one.rank]
+                and ((one.evidence[0].count or 0) <= _MOST_STALLS or _is_one_gap(common, one))
+            )
         )
     ]
+
+
+def _is_one_gap(common: CommonSteps, stall: HostCause) -> bool:
+    """Tell whether one gap is most of a stall in most steps, at a place to which the host comes more often: a layer's
+    hook, of layers alike.
+    """
+    places = common.by_rank[stall.rank].gaps.places if stall.rank is not None else ()
+    row = next((one for one in places if one.place == stall.place), None)
+    if row is None or stall.rank is None:
+        return False
+    longest = common.row(stall.rank, row.longest_ns)
+    return bool((2 * longest >= common.row(stall.rank, row.ns)).mean() >= _IN_MOST)
 
 
 def _mean_gap_ns(stall: HostCause) -> float:

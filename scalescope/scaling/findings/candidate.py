@@ -24,6 +24,8 @@ WORTH_SAYING = 0.008
 WORTH_A_LOOK = 0.004
 #: In how many of the steps a cause must be there to be one rank's own.
 MOST_STEPS = 0.75
+#: What a rank that nothing is the matter with may seem to have, on cores that others use.
+BY_CHANCE: tuple[Code, ...] = ("slower_compute", "host_stall", "host_starved", "data_loading")
 
 
 def share_ms(analysis: RunAnalysis, part: str) -> float:

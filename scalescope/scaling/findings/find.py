@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from scalescope.scaling.as_run.recording import has_operators
-from scalescope.scaling.finding import Finding, are_little_at_most, ranked
-from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
+from scalescope.scaling.finding import Finding, are_little_at_most, is_known, ranked
+from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer, is_no_fault
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.rounds import with_rounds
@@ -26,8 +26,11 @@ from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.detectors.small_collectives import small_collectives
 from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
+from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
+from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
+from scalescope.scaling.findings.one_block import with_blocks
 from scalescope.scaling.findings.pricing import price, without_contained
 from scalescope.scaling.findings.profiler_cost import profiler_cost
 from scalescope.scaling.findings.unsteady import unsteady
@@ -66,7 +69,8 @@ def _on_hosts(scene: Scene) -> tuple[Callable[[Scene], Iterator[Candidate]], ...
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     candidates = [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
-    candidates = with_differing_load(scene, without_their_symptoms(candidates))
+    candidates = without_slow_operators(scene, with_differing_load(scene, without_their_symptoms(candidates)))
+    candidates = with_blocks(scene, candidates)
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
     priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
     found = ranked(hold(scene, candidates, priced))
@@ -75,6 +79,8 @@ def find(scene: Scene) -> list[Finding]:
         little = are_little_at_most(found, scene.step_ms)
         return [*unknown, *found] if little else [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)])
-    found = ranked([*found, *bare_transfer(scene.analysis, scene.replayer.records, found)])
+    bare = bare_transfer(scene.analysis, scene.replayer.records, found)
+    found = with_shared_cores(scene, found) if all(map(is_no_fault, bare)) else found
+    found = ranked([*found, *(bare if not any(map(is_known, found)) else ())])
     found = ranked([*found, *unsteady(scene, found)])
     return [nothing(scene), *found] if are_little_at_most(found, scene.step_ms) else found

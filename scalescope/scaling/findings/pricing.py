@@ -7,6 +7,7 @@ each brings alone and what it brings last (the mean of the two, which for two ca
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -23,7 +24,7 @@ from scalescope.scaling.finding import (
     bounded,
     is_counted,
 )
-from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, Seen
+from scalescope.scaling.findings.candidate import BY_CHANCE, WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import Replayer
@@ -41,16 +42,15 @@ _NO_LAUNCHING: tuple[Code, ...] = ("host_stall", "data_loading")
 _RECORDED: tuple[Code, ...] = ("recompilation", "allocation")
 #: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
 _VANISHES = 0.5
+#: By so many times the typical step's a rank is later in one of them, whatever made it longer still: that it was held
+#: up for more once makes it no less sure of the others.
+_NO_MORE = 2.0
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
 #: their power limit, time in which nothing is computed comes back as lower clocks. On H200, of what the replay takes
 #: out, jobs with random weights gave back 0.80 to 0.92, and with weights of 0, which draw less power, 1.00; no trace
 #: tells which.
 _COMPUTES, _MULTIPLIES = 0.8, 0.25
 _GIVEN_BACK, _GIVEN_BACK_LOW, _GIVEN_BACK_HIGH = 0.92, 0.8, 1.0
-
-
-#: What a rank that nothing is the matter with may seem to have, on cores that others use.
-_BY_CHANCE: tuple[Code, ...] = ("slower_compute", "host_stall", "host_starved", "data_loading")
 
 
 class _Gain(msgspec.Struct, frozen=True):
@@ -334,7 +334,10 @@ def _may_be_chance(scene: Scene, candidate: Candidate) -> bool:
     """
     if not scene.replayer.on_cpu or not candidate.beyond_ms:
         return False
-    return not is_beyond_chance(candidate.beyond_ms, len(scene.side.ranks) * len(_BY_CHANCE))
+    looked_at = len(scene.side.ranks) * len(BY_CHANCE)
+    most = _NO_MORE * statistics.median(candidate.beyond_ms)
+    capped = [min(ms, most) for ms in candidate.beyond_ms] if most > 0 else candidate.beyond_ms
+    return not (is_beyond_chance(candidate.beyond_ms, looked_at) or is_beyond_chance(capped, looked_at))
 
 
 def _now_and_then(candidate: Candidate, ms: float, seen: Seen) -> _Gain:

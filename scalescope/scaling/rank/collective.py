@@ -36,6 +36,8 @@ class RankCollective(msgspec.Struct, kw_only=True, gc=False):
     root: int | None = None
     source: int | None = None
     destination: int | None = None
+    goes: bool | None = None  # of a send or receive that names no partner: whether this rank sends
+    of_backward: bool | None = None  # of such a one: what it sends comes out of a backward pass, or goes into one
     stream: int = -1
     step: int | None = None
     role: Role | None = None  # of its group, see roles.py

@@ -6,6 +6,7 @@ what the `gloo:*` annotations of the run-loop threads cover, several at once. Wh
 between operators, compiling included: the host being late, since nothing is ever enqueued ahead.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -236,9 +237,21 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
             # without shapes the partner is not told either: of two, it is the other one
             own = one.group_ranks.index(rank)
             one.source, one.destination = (own, 1 - own) if goes else (1 - own, own)
+        one.goes = goes
+    _tell_passes(trace, [one for one, _ in ways])
     for one in found:
         name_both_ends(one, rank)
     return found
+
+
+def _tell_passes(trace: Trace, transfers: Sequence[RankCollective]) -> None:
+    """Tell of sends and receives whether a backward pass runs right before a send, or right after a receive."""
+    frames = np.array([name.startswith(ENGINE_FRAMES) for name in trace.names], bool)
+    backward = np.sort(trace.operators.start[frames[trace.operators.name]]) + trace.header.base_ns
+    edges = [np.iinfo(np.int64).min, *(one.start for one in transfers), np.iinfo(np.int64).max]
+    for at, one in enumerate(transfers, 1):
+        since, until = (edges[at - 1], edges[at]) if one.goes else (edges[at], edges[at + 1])
+        one.of_backward = bool(np.searchsorted(backward, until) > np.searchsorted(backward, since))
 
 
 def _place(one: RankCollective, steps: Steps, base: int, start: int, end: int, thread: int) -> None:

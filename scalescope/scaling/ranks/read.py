@@ -11,7 +11,8 @@ from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import Mixed
 from scalescope.scaling.rank.record import RankRecord
-from scalescope.scaling.ranks.groups_of_threads import name_groups
+from scalescope.scaling.ranks.gloo.groups_of_threads import name_groups
+from scalescope.scaling.ranks.gloo.partners import name_partners
 from scalescope.scaling.ranks.jobs import FoundJob, copies, split_jobs
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.ranks.summary import RankReading, RankSummary, read_rank
@@ -85,6 +86,7 @@ def read_jobs(
     found = split_jobs([(source, one) for source, one in pairs if source.path.name not in again])
     for job in found:
         name_groups({rank: one.summary for rank, one in job.ranks.items()})
+        name_partners({rank: one.summary.collectives for rank, one in job.ranks.items()})
     return [
         Ranks(
             {rank: one.summary for rank, one in job.ranks.items()},

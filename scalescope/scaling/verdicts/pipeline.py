@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer_rows import PipelineRow, RankSplit
 from scalescope.scaling.evidence.pipelining import ForwardPasses
-from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy, weight
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.trace.families import ENGINE_FRAMES
@@ -30,6 +30,9 @@ _SAME_CAUSE: frozenset[Code] = frozenset(
     {"own_work", "more_work", "slower_compute", "alternating_load", "host_bound", "exposed_transfer", "slow_transfer",
      "unsteady", "nothing"}
 )  # fmt: skip
+
+#: What holds up the host of one stage.
+_OF_A_STAGES_HOST: frozenset[Code] = frozenset({"host_stall", "data_loading", "host_starved", "recompilation"})
 
 
 def pipeline_rows(summaries: Mapping[int, RankSummary], ranks: Sequence[RankSplit]) -> list[PipelineRow]:
@@ -133,23 +136,49 @@ def _slow_stage(splits: Sequence[RankSplit]) -> int | None:
 
 
 def with_bubbles(findings: Sequence[Finding], pipelines: Sequence[PipelineRow], step_ms: float) -> list[Finding]:
-    """Return findings with those of pipelines' bubbles first, which take the place of what a bubble looks like."""
+    """Return findings with those of pipelines' bubbles first, which take the place of what a bubble looks like.
+
+    What is known to hold up one stage's host comes before them: the others stand idle for it, which is no schedule's.
+    """
     worth = [row for row in pipelines if row.bubble >= _WORTH_SAYING and step_ms]
     if not worth:
         return list(findings)
     others = [one for one in findings if one.code not in _SAME_CAUSE and one.code != "pipeline_bubble"]
-    return [*(one for row in worth for one in _findings(row, step_ms)), *others]
+    told: list[Finding] = []
+    for row in worth:
+        holding_up = [one for one in others if one not in told and _holds_up(one, row, step_ms)]
+        bubbles = _findings(row, step_ms, sum(weight(one) for one in holding_up))
+        first = bubbles[0].remedy is None or bubbles[0].remedy.cure != "even_stages"
+        if first or sum(weight(one) for one in holding_up) >= weight(bubbles[0]):
+            told = [*holding_up, *told, *bubbles]
+        else:
+            told += bubbles
+    return [*told, *(one for one in others if one not in told)]
 
 
-def _findings(row: PipelineRow, step_ms: float) -> list[Finding]:
+def _holds_up(one: Finding, row: PipelineRow, step_ms: float) -> bool:
+    """Tell whether a finding is known to hold up the host of one of a pipeline's stages."""
+    return (
+        one.code in _OF_A_STAGES_HOST
+        and one.rank in row.stages
+        and one.backed == "replay"
+        and not one.at_most
+        and (one.low_ms or 0.0) > 0
+        and weight(one) >= _WORTH_SAYING * step_ms
+    )
+
+
+def _findings(row: PipelineRow, step_ms: float, held_up_ms: float = 0.0) -> list[Finding]:
     """Return what may be had of a bubble: by even stages, where one is slow, and by more micro-batches, which leave the
     step no shorter than its longest stage computes. First what brings more, and of a stage that is much longer that.
+
+    `held_up_ms`: of a step, for what holds up a stage's host, which neither mends.
     """
     rows = [EvidenceRow(kind="figure", name="bubble", ms=row.bubble_ms, share=row.bubble, calls=row.micro_batches)]
     if row.schedule_bubble is not None:
         rows.append(EvidenceRow(kind="figure", name="schedule", share=row.schedule_bubble, calls=len(row.stages)))
     longest_ms = max(row.compute_ms.values())
-    beyond_ms = min(row.bubble_ms, max(0.0, row.bubble_ms / row.bubble - longest_ms))
+    beyond_ms = max(0.0, min(row.bubble_ms, row.bubble_ms / row.bubble - longest_ms) - held_up_ms)
     if row.slow_rank is None:
         return [_at_most(beyond_ms, step_ms, rows, Remedy(cure="more_micro_batches"))]
     others_ms = statistics.fmean(ms for rank, ms in row.compute_ms.items() if rank != row.slow_rank)

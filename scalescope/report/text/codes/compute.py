@@ -12,6 +12,7 @@ from scalescope.report.text.codes.evidence import (
 )
 from scalescope.scaling.finding import (
     ANOMALY,
+    AROUND,
     BESIDES,
     DOUBLE_PRECISION,
     FULL_PRECISION,
@@ -36,9 +37,14 @@ def own_work(finding: Finding) -> str:
     besides = row_of(finding, BESIDES)
     otherwise = f"it runs {computing(finding)} that the others do not"
     if besides is None or not besides.value or besides.calls is None:
-        return beyond(finding, "which the others do not run", otherwise)
+        return beyond(finding, "which the others do not run", otherwise) + _around(finding)
     launches = f"{besides.calls:,.0f} launch{'es' * (besides.calls != 1)}"
-    return beyond(finding, f"in {launches} a step that the others do not make", otherwise)
+    return beyond(finding, f"in {launches} a step that the others do not make", otherwise) + _around(finding)
+
+
+def _around(finding: Finding) -> str:
+    row = row_of(finding, AROUND)
+    return "" if row is None or row.ms is None else f", with {milliseconds(row.ms)} of its host's time around that"
 
 
 def more_work(finding: Finding) -> str:
@@ -60,7 +66,7 @@ def more_work(finding: Finding) -> str:
             )
         return f"{some[0]} {whose} for {some[1]} longer than in the others"
     otherwise = f"it runs the common {computing(finding)} more often"
-    return beyond(finding, "which it runs more often than the others", otherwise)
+    return beyond(finding, "which it runs more often than the others", otherwise) + _around(finding)
 
 
 def slower(finding: Finding) -> str:

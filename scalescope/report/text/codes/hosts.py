@@ -9,6 +9,7 @@ from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.finding import (
     ANOMALY,
     BESIDE,
+    CORES_BY_TURNS,
     EVERY,
     HIDDEN,
     IN_STEPS,
@@ -121,6 +122,12 @@ def starved(finding: Finding) -> str:
         return f"the ranks compute with {counted(round(threads.value), 'thread')} on {number}, which take turns"
     if (waits := row_of(finding, LOCK_WAITS)) is not None:
         return lock_waits(finding, waits)
+    if (turns := row_of(finding, CORES_BY_TURNS)) is not None and turns.ms is not None:
+        whose, which = ("a rank's", "their") if finding.rank is None else ("its", "its")
+        return (
+            f"a few of {whose} operators, now here and now there, take {milliseconds(turns.ms)} a step longer than at "
+            f"their shortest, and the rest as long as ever: others use {which} cores"
+        )
     row, off = row_of(finding, "host_ms"), row_of(finding, "interruptions")
     if off is not None and off.ms is not None:
         whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")

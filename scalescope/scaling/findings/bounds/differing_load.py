@@ -7,14 +7,15 @@ then if all had the same.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
 
-from scalescope.records.statistics import half_of_mean
-from scalescope.scaling.finding import LOADS, EvidenceRow, Remedy
+from scalescope.records.statistics import half_of_mean, is_beyond_chance
+from scalescope.scaling.finding import LOADS, EvidenceRow, Remedy, is_counted
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.findings.detectors.slower_compute import in_common
 from scalescope.scaling.replay.removal import What
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 
@@ -30,13 +31,22 @@ _LONGER: tuple[What, ...] = ("slow", "turns")
 
 def with_differing_load(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates with that of loads that differ, in place of ranks whose launches are longer for it."""
-    found = _differing_load(scene)
+    told = {one.rank for one in candidates if one.code == "more_work" and is_counted(one.evidence)}
+    longer = {one.rank for one in candidates if one.code == "slower_compute" and not _is_by_turns(one)}
+    found = _differing_load(scene, told, longer)
     if found is None:
         return list(candidates)
     return [*(one for one in candidates if not any(removal.what in _LONGER for removal in one.removals)), found]
 
 
-def _differing_load(scene: Scene) -> Candidate | None:
+def _is_by_turns(one: Candidate) -> bool:
+    return any(row.name == "by_turns" for row in one.evidence)
+
+
+def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]) -> Candidate | None:
+    """Return the candidate; `told`: the ranks of which shapes tell that they have more; `longer`: those of which all
+    launches, or all of a kind, are longer.
+    """
     ranks, steps = list(scene.side.ranks), list(scene.side.steps)
     if len(ranks) < 2 or len(steps) < _LEAST_STEPS:
         return None
@@ -54,7 +64,12 @@ def _differing_load(scene: Scene) -> Candidate | None:
         return None
     most = [float((typical.argmax(axis=0) == at)[differing].sum()) for at in range(len(ranks))]
     own = most.index(max(most))
-    if max(most) >= MOST_STEPS * len(steps) and len(ranks) > 1 and (_is_steady(quickest) or _is_own(typical, own)):
+    if max(most) >= MOST_STEPS * differing.sum() and (
+        ranks[own] in told
+        or _is_steady(quickest)
+        or _is_own(typical, own)
+        or (ranks[own] in longer and _is_beyond_chance(scene, ranks[own]))
+    ):
         return None  # one rank has more in each step: that is its own
     lost = ((whole.max(axis=0) - whole.mean(axis=0)) / 1e6).tolist()
     ms, half = statistics.fmean(lost), half_of_mean(lost)
@@ -87,6 +102,13 @@ def _is_own(typical: npt.NDArray[np.float64], at: int) -> bool:
     """
     own, others = typical[at], np.delete(typical, at, axis=0)
     return bool(own.max() < _DIFFER * own.min() and own.min() >= _DIFFER * others.max())
+
+
+def _is_beyond_chance(scene: Scene, rank: int) -> bool:
+    """Tell whether a rank's typical launch is longer than the others' by more than what its steps differ by: loads that
+    come at random, and other processes on its cores, make now this one's longer and now that one's.
+    """
+    return is_beyond_chance(in_common(scene, rank).typically_longer_by_step, len(scene.side.ranks))
 
 
 def _times(

@@ -25,7 +25,11 @@ def alternating_load(scene: Scene) -> Iterator[Candidate]:
     else:  # of ranks that share cores now one takes longer and now another: loads are told by the quickest products
         least_share["slow"] = _NATURAL
     for what, share in least_share.items() if len(scene.side.ranks) > 1 else ():
-        extras = [_beyond(scene, rank, what) for rank in scene.side.ranks]
+        # one that stands still at a place of its own, step after step, takes no turns in it with what holds others up
+        ranks = [rank for rank in scene.side.ranks if what != "gaps" or rank not in _stalled(scene)]
+        if len(ranks) < 2:
+            continue
+        extras = [_beyond(scene, rank, what) for rank in ranks]
         least = share * scene.step_ms
         if what == "gaps":  # beside the long ones, other processes make shorter ones
             least = max(least, max(max(one.ms, default=0.0) for one in extras) / 2)
@@ -35,6 +39,15 @@ def alternating_load(scene: Scene) -> Iterator[Candidate]:
         if sum(max(step) >= least for step in zip(*(one.ms for one in extras), strict=True)) < len(late[0].ms) / 2:
             continue  # now and then
         yield _candidate(scene, what, extras, late)
+
+
+def _stalled(scene: Scene) -> set[int | None]:
+    """Return the ranks whose hosts stand still at one place in all steps, by their records."""
+    return {
+        one.rank
+        for one in scene.host or ()
+        if one.code == "host_stall" and not one.now_and_then and scene.worth_a_look(one.typical_ns / 1e6)
+    }
 
 
 def _beyond(scene: Scene, rank: int, what: What) -> Extra:

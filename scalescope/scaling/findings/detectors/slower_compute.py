@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.finding import AT_LEAST, INPUTS, Code, Cure, EvidenceRow, Remedy, is_counted
-from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
+from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
 from scalescope.scaling.findings.detectors.own_work import computes_beside, looks_for_nan
 from scalescope.scaling.rank.timeline import COMPUTE
@@ -88,6 +89,29 @@ class InCommon:
             found[step] = found.get(step, 0.0) + ns / 1e6
         return tuple(found.values())
 
+    @property
+    def typical_ratio_by_step(self) -> tuple[float, ...]:
+        """How many times as long the launch in the middle of each step is.
+
+        Each that is more than a launch counts once: what holds up a few of them, and takes them long, on whichever
+        rank, does not move it.
+        """
+        steps, ratio = np.array(self.step), self.mine / self.theirs
+        long = np.minimum(self.mine, self.theirs) >= _LEAST_NS
+        found = []
+        for step in sorted(set(self.step)):
+            chosen = steps == step
+            counted = chosen & long if (chosen & long).sum() >= _PRODUCTS else chosen
+            found.append(float(np.median(ratio[counted])))
+        return tuple(found)
+
+    @property
+    def typically_longer_by_step(self) -> tuple[float, ...]:
+        """By how much a step's launches take longer here, ms, if all of them did as the one in the middle does."""
+        steps = np.array(self.step)
+        theirs = [float(self.theirs[steps == step].sum()) / 1e6 for step in sorted(set(self.step))]
+        return tuple((ratio - 1) * ms for ratio, ms in zip(self.typical_ratio_by_step, theirs, strict=True))
+
     def of(self, kinds: Sequence[str]) -> "np.ndarray":
         """Return which launches are of some kinds."""
         return np.isin(np.array(self.kind), kinds)
@@ -120,14 +144,14 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
         if looks_for_nan(scene, rank):
             continue  # which makes its operators longer: that is told as its own work
-        common = _in_common(scene, rank)
+        common = in_common(scene, rank)
         theirs = float(common.theirs.sum())
         excess = float(common.longer.sum())
         if not theirs or excess <= 0 or not scene.worth_a_look(excess / common.steps / 1e6):
             continue
         more = by_inputs(scene, rank, 1 + excess / theirs)
         if more is not None:
-            yield _candidate(rank, more, common)
+            yield _candidate(scene, rank, more, common)
         if more is not None or excess < _NATURAL * theirs or not _in_most_steps(common):
             continue
         # cores that compute for a rank are not what a device is: more to compute looks as lower clocks would
@@ -141,30 +165,37 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             told = told if not computes_beside(scene, rank) else None  # which is why
         if told is not None:
             code, cure, evidence = told
-            yield _candidate(rank, (code, cure, (*evidence, *for_sure(common))), common)
+            yield _candidate(scene, rank, (code, cure, (*evidence, *for_sure(common))), common)
 
 
-def _candidate(rank: int, told: "Reason", common: InCommon) -> Candidate:
+def _candidate(scene: Scene, rank: int, told: "Reason", common: InCommon) -> Candidate:
     code, cure, evidence = told
+    beyond_ms, typically_ms = common.longer_by_step, common.typically_longer_by_step
+    if is_beyond_chance(typically_ms, len(scene.side.ranks) * len(BY_CHANCE)):
+        beyond_ms = typically_ms  # the sum of a step is of a few launches that others on the cores held up
     return Candidate(
         code=code,
         rank=rank,
         removals=(Removal("slow", rank),),
         # that a rank is given more is no chance, whatever its machine does besides
-        beyond_ms=() if is_counted(evidence) else common.longer_by_step,
+        beyond_ms=() if is_counted(evidence) else beyond_ms,
         evidence=evidence,
         remedy=Remedy(cure=cure),
     )
 
 
 def _in_most_steps(common: InCommon) -> bool:
-    """Tell whether a rank's launches take longer step after step, not in some steps only while another rank's do."""
-    steps = np.array(common.step)
-    longer = [float(common.longer[steps == step].sum()) for step in sorted(set(common.step))]
-    return sum(one > 0 for one in longer) >= MOST_STEPS * len(longer)
+    """Tell whether a rank's launches take longer step after step, not in some steps only while another rank's do.
+
+    All of them together, or the one in the middle: others on the cores hold up a few, now here and now there.
+    """
+    return any(
+        sum(one > 0 for one in longer) >= MOST_STEPS * len(longer)
+        for longer in (common.longer_by_step, common.typically_longer_by_step)
+    )
 
 
-def _in_common(scene: Scene, rank: int) -> InCommon:
+def in_common(scene: Scene, rank: int) -> InCommon:
     """Return a rank's launches in common.
 
     Those that collectives run beside are left out: how much longer they take for it differs from kernel to kernel. So

@@ -1,0 +1,82 @@
+"""Sends and receives of three ranks and more on gloo, whose records name no partner: what the ranks do tells them."""
+
+from pathlib import Path
+
+import pytest
+
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.ranks.gloo.partners import name_partners
+from tests.gloo_traces import GlooJob, analysed
+
+BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
+
+
+def pipeline(folder: Path, *, sleep_ms: float = 0.0, recorded_late_ms: float = 0.0, stages: int = 3) -> RunAnalysis:
+    """Stages that pass two micro-batches on, and their gradients back; the second one's host may sleep before each."""
+    job = GlooJob(world_size=stages)
+    for step in range(6):
+        job.step(3 + step)
+        for _ in range(2):
+            for rank in range(stages):
+                if rank:
+                    job.message(rank - 1, rank, 0.2, recorded_late_ms)
+                if rank == 1:
+                    job.sleep(1, sleep_ms)
+                job.compute(5.0, rank=rank, calls=5)
+        for _ in range(2):
+            for rank in reversed(range(stages)):
+                if rank < stages - 1:
+                    job.message(rank + 1, rank, 0.2, recorded_late_ms)
+                begun = job.now[rank]
+                job.compute(5.0, rank=rank, calls=5)
+                job.operator(BACKWARD, rank, begun)
+    return analysed(job.write(folder))
+
+
+@pytest.mark.parametrize("stages", [3, 4])
+def test_stages_are_told_by_what_comes_before_and_after_a_backward_pass(tmp_path: Path, stages: int) -> None:
+    """Before, *exposed wait or transfer*, and no replay: `group 0: collectives amid others missing, not split`."""
+    run = pipeline(tmp_path, stages=stages)
+    assert (
+        run.replay is not None and run.unpriced is None and not any("not split" in why for why in run.quality.reasons)
+    )
+    (row,) = run.pipelines
+    assert row.stages == list(range(stages)) and row.micro_batches == 2
+    assert all(split.exposed_unsplit_ms == 0 for split in run.ranks)
+
+
+@pytest.mark.parametrize("recorded_late_ms", [0.0, 0.5])
+def test_a_stage_that_sleeps_is_told_before_the_bubble_that_it_makes(tmp_path: Path, recorded_late_ms: float) -> None:
+    """Before, `a pipeline bubble costs at most` the whole step stood first; a send's record begins once it has gone."""
+    first, *others = pipeline(tmp_path, sleep_ms=6.0, recorded_late_ms=recorded_late_ms).findings
+    assert (first.code, first.rank) == ("host_stall", 1)
+    assert first.ms == pytest.approx(12.0, rel=0.25) and first.low_ms is not None and first.low_ms > 0
+    assert others[0].code == "pipeline_bubble"
+
+
+def ends(*ways: tuple[bool, int, bool]) -> list[RankCollective]:
+    """Sends (True) and receives of one rank: when they are over, and whether beside a backward pass."""
+    return [
+        RankCollective(start=at - 5, end=at, operation="send_recv", group="0", group_ranks=(0, 1, 2), goes=goes,
+                       of_backward=backward, step=at // 100)
+        for goes, at, backward in ways
+    ]  # fmt: skip
+
+
+def test_a_server_asks_the_others_in_their_order() -> None:
+    hub = [(False, 110, False), (False, 120, False), (True, 130, False), (True, 140, False)]
+    ranks = {
+        0: ends(*hub),
+        1: ends((True, 110, True), (False, 130, True)),
+        2: ends((True, 120, True), (False, 140, True)),
+    }
+    name_partners(ranks)
+    assert [(one.source, one.destination) for one in ranks[0]] == [(1, 0), (2, 0), (0, 1), (0, 2)]
+    assert [(one.source, one.destination) for one in ranks[2]] == [(2, 0), (0, 2)]
+
+
+def test_where_no_way_fits_partners_stay_unknown() -> None:
+    ranks = {0: ends((True, 110, False), (True, 120, False)), 1: ends((False, 110, False)), 2: ends((True, 120, True))}
+    name_partners(ranks)
+    assert all(one.source is one.destination is None for own in ranks.values() for one in own)
