@@ -25,7 +25,7 @@ from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import GOES_WITH_IT, Code
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.pricing import first_and_last, without_contained
+from scalescope.scaling.findings.containment import first_and_last, without_contained
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, Recorded
 from scalescope.scaling.replay.change import Change

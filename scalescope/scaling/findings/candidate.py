@@ -39,6 +39,11 @@ def may_wait_unseen(analysis: RunAnalysis) -> bool:
     return share_ms(analysis, "exposed_unsplit") >= WORTH_SAYING * step_as_run(analysis)[0].value
 
 
+def gained_ms(replayer: Replayer, change: Change) -> float:
+    """Return by how much a change makes the step shorter, ms, with no interval."""
+    return -(replayer.predict(change, quick=True, near=True).change_ms or 0.0)
+
+
 @dataclass(frozen=True)
 class Scene:
     """A run as detectors see it: the analysis, the replay of the step as run, and the ranks side by side."""

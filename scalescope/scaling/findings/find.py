@@ -11,6 +11,7 @@ from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.computing.shared_device import shared_device
+from scalescope.scaling.findings.containment import without_contained
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
@@ -31,7 +32,7 @@ from scalescope.scaling.findings.hosts.slow_operators import without_slow_operat
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.one_block import with_blocks
-from scalescope.scaling.findings.pricing import price, without_contained
+from scalescope.scaling.findings.pricing import price
 from scalescope.scaling.findings.profiler_cost import profiler_cost
 from scalescope.scaling.findings.unsteady import unsteady
 

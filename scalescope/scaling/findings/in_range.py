@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.finding import ON_THE_DEVICE, Code, Finding, bounded
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
-from scalescope.scaling.findings.pricing import held_by
+from scalescope.scaling.findings.containment import held_by
 from scalescope.scaling.replay.change import Change
 
 #: What devices or hosts are seen to do, and nobody else's doing explains.

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from scalescope.scaling.finding import AROUND, BESIDES, EvidenceRow
-from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.detectors.extra_launches import extra_launches
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.change import Change
@@ -113,9 +113,7 @@ def _with_stall(scene: Scene, rank: int, candidates: list[Candidate]) -> list[Ca
         return candidates
     changes = [Change(without=one) for one in (block.removals, stall.removals, (*block.removals, *stall.removals))]
     scene.replayer.work_out(changes, quick=True, near=True)
-    by_block, by_stall, by_both = (
-        -(scene.replayer.predict(one, quick=True, near=True).change_ms or 0.0) for one in changes
-    )
+    by_block, by_stall, by_both = (gained_ms(scene.replayer, one) for one in changes)
     if by_both - by_block >= _MOST * by_stall:
         return candidates  # it stands still elsewhere
     if _is_one_gap(scene, rank, _whats(block, rank)):

@@ -18,28 +18,21 @@ from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.finding import (
     ON_THE_DEVICE,
     SHOWN_BY_WAITS,
-    Code,
     EvidenceRow,
     Finding,
     bounded,
     is_counted,
 )
-from scalescope.scaling.findings.candidate import BY_CHANCE, WORTH_SAYING, Candidate, Scene, Seen
+from scalescope.scaling.findings.candidate import BY_CHANCE, Candidate, Scene, Seen, gained_ms
+from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 #: A cause that brings so much of the step is a finding however much steps differ.
 _LARGE = 0.03
 #: What two changes bring together beyond what each brings alone, as a share of it, for them to hide each other.
 _HIDDEN = 0.1
-#: What holds one host up.
-_OF_ONE_HOST: tuple[Code, ...] = ("host_stall", "host_starved", "data_loading")
-#: Of these, what is no launching where all hosts have it.
-_NO_LAUNCHING: tuple[Code, ...] = ("host_stall", "data_loading")
-#: What the records of a host name, beside operators, that no interruption makes.
-_RECORDED: tuple[Code, ...] = ("recompilation", "allocation")
 #: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
 _VANISHES = 0.5
 #: By so many times the typical step's a rank is later in one of them, whatever made it longer still: that it was held
@@ -67,12 +60,12 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     """Return the candidates that are worth saying, as findings with their size and its interval."""
     together = [one for one in candidates if one.removals]
     shares = _shares(scene, together)
-    kept = [one for one, ms in zip(together, shares, strict=True) if ms >= _least(scene, one)]
+    kept = [one for one, ms in zip(together, shares, strict=True) if ms >= least_to_say_ms(scene, one)]
     if len(kept) < len(together):  # what is no finding explains nothing of the others
         shares = _shares(scene, kept)
     kept = _that_show(scene, together, kept)
     gains = [_as_if_all_wait(scene, one) for one in _with_intervals(scene, kept, shares)]
-    context = _removals(kept)
+    context = removals_of(kept)
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
     gains += [
@@ -103,57 +96,6 @@ def _counted_at_most(scene: Scene, candidates: Sequence[Candidate], found: Seque
     return findings
 
 
-def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates without those that go with another one: what they bring, that one brings, and more.
-
-    A copy that the host waits for is a copy and a wait. Dealt out between the two, neither had its size; and which one
-    is meant, the one tells without which some of it stays.
-    """
-    left = list(candidates)
-    priced = [one for one in candidates if one.removals and one.seen is None]
-    pairs = [(part, whole) for part in priced for whole in priced if part is not whole]
-    alone = {one.removals: Change(without=one.removals) for one in priced}
-    both = {(one.removals, other.removals): Change(without=_removals(_in_order(priced, [one, other])))
-            for one, other in pairs}  # fmt: skip
-    scene.replayer.work_out(list(dict.fromkeys([*alone.values(), *both.values()])), quick=True, near=True)
-    for part, whole in pairs:
-        if not any(one is whole for one in left) or _holds(whole, part) or _holds(part, whole):
-            continue
-        if is_counted(part.evidence):
-            continue  # it is there, whatever hides behind it or it behind
-        if part.rank is not None and whole.rank is None:
-            continue  # what one rank has and the others do not is no part of what all of them do
-        least = _least(scene, part)
-        by_part, by_whole = (_gain_ms(scene.replayer, alone[one.removals]) for one in (part, whole))
-        by_both = _gain_ms(scene.replayer, both[part.removals, whole.removals])
-        adds = by_both - by_part >= least
-        if _is_recorded(part, whole) and by_part >= least and by_both - by_part < by_part:
-            left = [one for one in left if one is not whole]  # most of what it would bring is what was recorded
-        elif by_part >= least > by_both - by_whole and (adds or _is_one_cause(whole, part)):
-            left = [one for one in left if one is not part]
-    return left
-
-
-def _is_recorded(part: Candidate, whole: Candidate) -> bool:
-    """Whether a host's own records name one cause of its gaps, and the other is that it is interrupted: whatever that
-    takes out of its gaps, it makes no host compile.
-    """
-    return part.code in _RECORDED and whole.code == "host_starved" and part.rank == whole.rank is not None
-
-
-def _is_one_cause(copies: Candidate, waits: Candidate) -> bool:
-    """Whether two candidates are one rank's copies and its waits for them, either of which takes out the other."""
-    return (copies.code, waits.code) == ("copies", "synchronising") and copies.rank == waits.rank is not None
-
-
-def _least(scene: Scene, candidate: Candidate) -> float:
-    return min(WORTH_SAYING, candidate.least_share) * scene.step_ms
-
-
-def _removals(candidates: Sequence[Candidate]) -> tuple[Removal, ...]:
-    return tuple(dict.fromkeys(removal for one in candidates for removal in one.removals))
-
-
 def _shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
     """Return each candidate's share of what all of them bring together, ms.
 
@@ -162,15 +104,15 @@ def _shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
     if not candidates:
         return []
     replayer = scene.replayer
-    whole = Change(without=_removals(candidates))
+    whole = Change(without=removals_of(candidates))
     pairs = [first_and_last(candidates, one) for one in candidates]
     needed = dict.fromkeys(change for pair in pairs for step in pair for change in step if change.without)
     replayer.work_out([whole, *needed], quick=True, near=True)
-    all_of_it = _gain_ms(replayer, whole)
+    all_of_it = gained_ms(replayer, whole)
     if len(candidates) == 1:
         return [all_of_it]
     shares = [
-        sum(_gain_ms(replayer, after) - (_gain_ms(replayer, before) if before.without else 0.0)
+        sum(gained_ms(replayer, after) - (gained_ms(replayer, before) if before.without else 0.0)
             for before, after in pair) / 2
         for pair in pairs
     ]  # fmt: skip
@@ -178,69 +120,20 @@ def _shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
     return [share * all_of_it / total if total > 0 else share for share in shares]
 
 
-def held_by(candidates: Sequence[Candidate], one: Candidate) -> tuple[Removal, ...]:
-    """Return what is taken out before a candidate, which would go with it."""
-    return _removals([other for other in candidates if _holds(one, other)])
-
-
-def first_and_last(candidates: Sequence[Candidate], one: Candidate) -> tuple[tuple[Change, Change], ...]:
-    """Return what is taken out before, and with, a candidate where it goes as early as it can, and as late."""
-    inside = [other for other in candidates if _holds(one, other)]
-    later = [other for other in candidates if _holds(other, one)]
-    rest = [other for other in candidates if other is not one and other not in later]
-    return tuple(
-        (Change(without=_removals(before)), Change(without=_removals(_in_order(candidates, [*before, one]))))
-        for before in (inside, rest)
-    )
-
-
-def _in_order(candidates: Sequence[Candidate], chosen: Sequence[Candidate]) -> list[Candidate]:
-    """Return the chosen ones as they stand among all: the same change is then worked out once."""
-    return [one for one in candidates if any(one is other for other in chosen)]
-
-
-def _holds(whole: Candidate, part: Candidate) -> bool:
-    """Whether taking out what is of all ranks takes out what is of one rank, too; or what a host does longer, stalls
-    that it has in some steps.
-    """
-    if _lets_show(whole, part):
-        return True
-    if part.seen is not None:
-        return any(one.what in ("host", "gaps") and one.rank in (None, part.rank) for one in whole.removals)
-    everywhere = {removal.what for removal in whole.removals if removal.rank is None and removal.what != "pause"}
-    if "host" in everywhere:  # whatever a host takes longer, gaps among it
-        everywhere.add("gaps")
-    return part is not whole and bool(part.removals) and all(
-        removal.rank is not None and removal.what in everywhere for removal in part.removals
-    )  # fmt: skip
-
-
-def _lets_show(whole: Candidate, part: Candidate) -> bool:
-    """Whether all hosts wait for their devices, and so cannot run ahead of what holds one of them up.
-
-    Without the waits the others would hide it, and without it they would wait for next to nothing: either cure takes
-    out the same time. What one rank has and the others do not is the cause then, and the waits are how it shows. So is
-    what all hosts do, or wait for, where that is a batch or nothing at all that is recorded.
-    """
-    everyone_waits = whole.code == "synchronising" and whole.rank is None
-    is_cause = part.code in _OF_ONE_HOST and (part.rank is not None or part.code in _NO_LAUNCHING)
-    return everyone_waits and is_cause and bool(part.removals)
-
-
 def _that_show(scene: Scene, candidates: Sequence[Candidate], kept: Sequence[Candidate]) -> list[Candidate]:
     """Return the kept candidates, those that show by waits which cost little without them with a word of that."""
     found = list(kept)
     for waits in (one for one in candidates if one.code == "synchronising" and one.rank is None):
-        shown = [one for one in kept if _lets_show(waits, one)]
+        shown = [one for one in kept if lets_show(waits, one)]
         if not shown:
             continue
-        before = Change(without=_removals(_in_order(candidates, shown)))
-        after = Change(without=_removals(_in_order(candidates, [*shown, waits])))
+        before = Change(without=removals_of(in_order(candidates, shown)))
+        after = Change(without=removals_of(in_order(candidates, [*shown, waits])))
         alone = Change(without=waits.removals)
         scene.replayer.work_out([before, after, alone], quick=True, near=True)
-        whole = _gain_ms(scene.replayer, alone)
-        left = _gain_ms(scene.replayer, after) - _gain_ms(scene.replayer, before)
-        if whole >= _least(scene, waits) and left < _VANISHES * whole:
+        whole = gained_ms(scene.replayer, alone)
+        left = gained_ms(scene.replayer, after) - gained_ms(scene.replayer, before)
+        if whole >= least_to_say_ms(scene, waits) and left < _VANISHES * whole:
             calls = next((row.calls for row in waits.evidence if row.calls is not None), None)
             row = EvidenceRow(kind="figure", name=SHOWN_BY_WAITS, calls=calls)
             found = [replace(one, evidence=(*one.evidence, row)) if any(one is other for other in shown) else one
@@ -248,15 +141,11 @@ def _that_show(scene: Scene, candidates: Sequence[Candidate], kept: Sequence[Can
     return found
 
 
-def _gain_ms(replayer: Replayer, change: Change) -> float:
-    return -(replayer.predict(change, quick=True, near=True).change_ms or 0.0)
-
-
 def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Sequence[float]) -> list[_Gain]:
     """Return the candidates with the relative interval of what all of them bring together."""
     if not candidates:
         return []
-    whole = Change(without=_removals(candidates))
+    whole = Change(without=removals_of(candidates))
     scene.replayer.work_out([whole], near=True)
     found = scene.replayer.predict(whole, near=True)
     if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.change_ms >= 0:
@@ -288,7 +177,7 @@ def _with_devices_unrecorded(scene: Scene, gains: list[_Gain], whole: Change, st
         return gains
     freed = replace(whole, host_free=True)
     scene.replayer.work_out([freed], quick=True, near=True)
-    bound_ms = step_ms - (scene.step_ms - _gain_ms(scene.replayer, freed))
+    bound_ms = step_ms - (scene.step_ms - gained_ms(scene.replayer, freed))
     more_ms = max(0.0, ON_DEVICES * step_ms - max(0.0, bound_ms))
     total = sum(one.ms for one in on_hosts)
     return [
@@ -319,8 +208,8 @@ def _sure_shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
     replayer.work_out([change for pair in changes for change in pair], quick=True, near=True)
     found = []
     for one in candidates:
-        whole = _gain_ms(replayer, Change(without=one.removals)) if one.surely else 0.0
-        part = _gain_ms(replayer, Change(without=one.surely)) / whole if whole > 0 else 1.0
+        whole = gained_ms(replayer, Change(without=one.removals)) if one.surely else 0.0
+        part = gained_ms(replayer, Change(without=one.surely)) / whole if whole > 0 else 1.0
         found.append(min(max(part, 0.0), 1.0))
     return found
 
@@ -368,11 +257,11 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
     before = Change(without=context)
     changes = [replace(one.change, without=context) for one in candidates if one.change is not None]
     replayer.work_out([before, *changes] if context else changes, quick=True, near=True)
-    base = _gain_ms(replayer, before) if context else 0.0
+    base = gained_ms(replayer, before) if context else 0.0
     pairs = [
         (one, change)
         for one, change in zip(candidates, changes, strict=True)
-        if _gain_ms(replayer, change) - base >= _least(scene, one)
+        if gained_ms(replayer, change) - base >= least_to_say_ms(scene, one)
     ]
     replayer.work_out([*([before] if context and pairs else []), *(change for _, change in pairs)], near=True)
     gains = []
@@ -405,8 +294,8 @@ def _behind_each_other(
     links, hosts = replace(slow.change, without=before.without), replace(before, host_free=True)
     both = replace(links, host_free=True)
     replayer.work_out([links, hosts, both], quick=True, near=True)
-    base = _gain_ms(replayer, before) if before.without else 0.0
-    by_links, by_hosts, by_both = (_gain_ms(replayer, one) - base for one in (links, hosts, both))
+    base = gained_ms(replayer, before) if before.without else 0.0
+    by_links, by_hosts, by_both = (gained_ms(replayer, one) - base for one in (links, hosts, both))
     if by_links + by_hosts >= (1 - _HIDDEN) * by_both or by_both < _LARGE * scene.step_ms:
         return list(gains)
     replayer.work_out([*([before] if before.without else []), both], near=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.finding import CORES_BY_TURNS, Code, EvidenceRow, Finding, Remedy, ranked, weight
-from scalescope.scaling.findings.candidate import WORTH_SAYING, Scene
+from scalescope.scaling.findings.candidate import WORTH_SAYING, Scene, gained_ms
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
@@ -35,7 +35,7 @@ _MANY = 8
 
 def with_shared_cores(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     """Return the findings with that of cores which others have by turns, in place of what hosts show of the same."""
-    (own,) = shared_cores(scene, found) or (None,)
+    own = _shared_cores(scene, found)
     if own is None or any(one.code == "host_starved" and weight(one) >= weight(own) for one in found):
         return list(found)  # hosts tell as much of it
     others = [one for one in found if one.code != "host_starved" or one.rank != own.rank]
@@ -46,54 +46,52 @@ def _is_of_few_messages(one: Finding) -> bool:
     return one.code in _OF_MESSAGES and max((row.calls or 0.0 for row in one.evidence), default=0.0) < _MANY
 
 
-def shared_cores(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
-    """Return a finding where others have the ranks' cores by turns, and no fault of the job's own is sure."""
+def _shared_cores(scene: Scene, found: Sequence[Finding]) -> Finding | None:
+    """Return the finding where others have the ranks' cores by turns, and no fault of the job's own is sure."""
     if not scene.replayer.on_cpu or len(scene.side.steps) < _LEAST_STEPS:
-        return []
+        return None
     times = _times(scene)
     if len(times) < _OPERATORS:
-        return []
+        return None
     taken = np.stack(times)  # operators, ranks, steps
     least = taken.min(axis=(1, 2), keepdims=True)
     together = taken.sum(axis=(0, 2)) / (least.sum() * taken.shape[2])  # by rank
     typical = np.median(taken / least, axis=0)  # of each rank's step
     if float(np.quantile(typical, _IN_MOST)) > _AS_EVER or together.mean() < _TOGETHER:
-        return []
+        return None
     everywhere = any(one.code == "host_starved" and one.rank is None for one in scene.host or ())
     change = Change(without=(Removal("uneven", ns=SHORTEST_NS), *((Removal("host"),) if everywhere else ())))
-    ms = -(scene.replayer.predict(change, quick=True, near=True).change_ms or 0.0)
+    ms = gained_ms(scene.replayer, change)
     sure = [
         one
         for one in found
         if (one.low_ms or 0.0) > 0 and not (one.at_most or one.code == "host_starved" or _is_of_few_messages(one))
     ]
     if ms < WORTH_SAYING * scene.step_ms or any(weight(one) >= _SURE * scene.step_ms for one in sure):
-        return []
+        return None
     disturbed = [rank for rank, ratio in zip(scene.side.ranks, together.tolist(), strict=True) if ratio > _UNDISTURBED]
     longer = (taken - least).sum(axis=0) / 1e6  # ranks, steps
     often = (taken - least >= SHORTEST_NS).sum(axis=0)
-    return [
-        Finding(
-            code="host_starved",
-            rank=disturbed[0] if len(disturbed) == 1 < len(scene.side.ranks) else None,
-            ms=ms,
-            low_ms=ms,
-            high_ms=scene.step_ms,
-            fraction=ms / scene.step_ms,
-            evidence=(
-                EvidenceRow(
-                    kind="figure",
-                    name=CORES_BY_TURNS,
-                    ms=statistics.fmean(longer.max(axis=0).tolist()),
-                    calls=float(often.max(axis=0).mean()),
-                    value=float(together.max()),
-                ),
+    return Finding(
+        code="host_starved",
+        rank=disturbed[0] if len(disturbed) == 1 < len(scene.side.ranks) else None,
+        ms=ms,
+        low_ms=ms,
+        high_ms=scene.step_ms,
+        fraction=ms / scene.step_ms,
+        evidence=(
+            EvidenceRow(
+                kind="figure",
+                name=CORES_BY_TURNS,
+                ms=statistics.fmean(longer.max(axis=0).tolist()),
+                calls=float(often.max(axis=0).mean()),
+                value=float(together.max()),
             ),
-            remedy=Remedy(cure="free_cores"),
-            backed="replay",
-            at_least=True,
-        )
-    ]
+        ),
+        remedy=Remedy(cure="free_cores"),
+        backed="replay",
+        at_least=True,
+    )
 
 
 def _times(scene: Scene) -> list["np.ndarray"]:
