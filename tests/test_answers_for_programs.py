@@ -1,6 +1,8 @@
 """What programs and assistants read: `--json` alone on standard output, by a committed schema, and Markdown."""
 
+import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,9 @@ import pytest
 
 from scalescope.cli import doctor, front_door
 from scalescope.hardware.check_result import broken, fine
+from scalescope.report.text.beside import beside_sentences
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
 from tests.answer_schemas import ANSWERS, FOLDER, schema
 
 DATA = Path(__file__).parent / "data"
@@ -146,6 +151,39 @@ def test_ranks_of_one_job_in_two_folders_are_told_to_go_into_one(
         shutil.copy(DATA / "gather_sm_n2" / f"rank{rank}.json.gz", tmp_path / f"host{rank}")
     assert front_door.main(["analyze", str(tmp_path / "host0"), str(tmp_path / "host1")]) == 0
     assert "hold other ranks of it: laid into one folder" in capsys.readouterr().out.strip().splitlines()[0]
+
+
+def test_folders_of_one_name_are_told_apart_by_those_above(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before, `job and job are one job, on 2 and on 2 ranks: scalescope analyze job --base job`."""
+    for count in (1, 2):
+        shutil.copytree(DATA / f"gpt_ddp_n{count}", tmp_path / f"on{count}" / "job")
+    assert front_door.main(["analyze", *(str(tmp_path / f"on{count}" / "job") for count in (1, 2))]) == 0
+    first = capsys.readouterr().out.strip().splitlines()[0]
+    assert first.startswith("on1/job and on2/job are one job") and " on 1 and on 2 ranks" in first
+    assert first.endswith("analyze on2/job --base on1/job.")
+
+
+@pytest.mark.parametrize(
+    ("renamed", "how", "says"),
+    [
+        (r"ProfilerStep#\g<1>", "same_job", "hold the same steps: two launches, or one that counted them anew"),
+        (r"ProfilerStep#1\g<1>", "other_steps", "in other steps: two windows of one launch, or two launches"),
+        (r"work", "unnumbered_steps", "two launches, or two windows of one, which steps without numbers do not tell"),
+    ],
+)
+def test_two_folders_hold_the_same_steps_only_where_numbers_say_so(
+    renamed: str, how: str, says: str, tmp_path: Path
+) -> None:
+    """Before, steps without numbers were said to be the same."""
+    again = tmp_path / "again"
+    again.mkdir()
+    for rank in (0, 1):
+        text = gzip.decompress((DATA / "gather_sm_n2" / f"rank{rank}.json.gz").read_bytes()).decode()
+        (again / f"rank{rank}.json").write_text(re.sub(r"ProfilerStep#(\d+)", renamed, text))
+    _, other = analyze([DATA / "gather_sm_n2", again], jobs=1)
+    assert isinstance(other, RunAnalysis) and other.beside is not None and other.beside.how == how
+    (said,) = beside_sentences([other])
+    assert says in said
 
 
 @pytest.mark.parametrize("verb", ["analyze", "report", "compare"])

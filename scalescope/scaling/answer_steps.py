@@ -10,16 +10,22 @@ import msgspec
 from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.finding import Finding
 
+How = Literal[
+    "another_job", "another_size", "another_world_size", "other_ranks", "other_steps", "unnumbered_steps", "same_job",
+    "unknown",
+]  # fmt: skip
+
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
     """How traces relate to the first ones that were named with them."""
 
-    name: str  # the first ones'
+    name: str  # the first ones'; where both are called alike, with the folders above by which they differ
+    own_name: str  # this one's, likewise
+    world_size: int  # the first ones'
     #: `another_size`: the same kernels, with more or less to do; `other_steps`: it may be another window of one launch,
-    #: as `same_job`, which has the same steps, is not; `unknown`: one of both tells nothing.
-    how: Literal[
-        "another_job", "another_size", "another_world_size", "other_ranks", "other_steps", "same_job", "unknown"
-    ]  # fmt: skip
+    #: as `same_job`, which has the same steps, is not; `unnumbered_steps`: which steps they are, no number tells;
+    #: `unknown`: one of both tells nothing.
+    how: How
     work_ratio: float | None = None  # how many times the first's blocks the same kernels launch, where that is told
     reason: str | None = None  # why it is another job
 
