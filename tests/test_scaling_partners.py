@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PipelineRow
+from scalescope.scaling.finding import Finding
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.gloo.partners import name_partners
+from scalescope.scaling.verdicts.pipeline import with_bubbles
 from tests.gloo_traces import GlooJob, analysed
 
 BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
@@ -80,3 +83,14 @@ def test_where_no_way_fits_partners_stay_unknown() -> None:
     ranks = {0: ends((True, 110, False), (True, 120, False)), 1: ends((False, 110, False)), 2: ends((True, 120, True))}
     name_partners(ranks)
     assert all(one.source is one.destination is None for own in ranks.values() for one in own)
+
+
+@pytest.mark.parametrize(("stalled_ms", "codes"), [(8.0, ["host_stall", "pipeline_bubble"]), (20.0, ["host_stall"])])
+def test_what_a_stalled_stage_explains_of_a_bubble_is_not_told_once_more(stalled_ms: float, codes: list[str]) -> None:
+    """Before, *a pipeline bubble costs at most 0.00 ms* behind it."""
+    row = PipelineRow(group="pp", stages=[0, 1], micro_batches=4, bubble_ms=20.0, bubble=0.2, schedule_bubble=0.2,
+                      slow_rank=None, compute_ms={0: 80.0, 1: 80.0}, steps=5)  # fmt: skip
+    stall = Finding(code="host_stall", rank=1, ms=stalled_ms, low_ms=stalled_ms, high_ms=stalled_ms, backed="replay")
+    told = with_bubbles([stall], [row], 100.0)
+    assert [one.code for one in told] == codes
+    assert sum(one.ms or 0.0 for one in told) == pytest.approx(20.0)

@@ -234,6 +234,21 @@ def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ..
     return (*evidence, EvidenceRow(kind="figure", name=GOES_WITH_IT, ms=ms - named))
 
 
+def bound_of(code: Code, ms: float, step_ms: float, evidence: Sequence[EvidenceRow], remedy: Remedy) -> Finding:
+    """Return what can be had of a step at most, and maybe nothing, as no replay but its own parts tell."""
+    return Finding(
+        code=code,
+        ms=ms,
+        low_ms=0.0,
+        high_ms=ms,
+        fraction=ms / step_ms,
+        evidence=tuple(evidence),
+        remedy=remedy,
+        backed="bound",
+        at_most=True,
+    )
+
+
 def is_within_noise(finding: Finding) -> bool:
     """Tell whether a finding may cost nothing at all, by its interval: then it accuses nobody."""
     if finding.ms is None or finding.low_ms is None:

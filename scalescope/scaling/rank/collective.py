@@ -9,6 +9,10 @@ from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.rank.roles import Role, role_of
 from scalescope.scaling.trace.trace import CommunicationArgs, Trace
 
+#: On a shared machine a host may be held up between sending and the record of it: for some slices of its scheduler, of
+#: which one took 5.5 ms. So much later than its data have arrived a send may begin, by its record.
+SEND_HELD_UP_NS = 20_000_000
+
 
 class ListedGroup(msgspec.Struct, frozen=True):
     """A process group that a rank is in, as its trace's header lists them, in the order in which they were made."""

@@ -15,13 +15,10 @@ from itertools import pairwise
 import msgspec
 
 from scalescope.records.operations import EVEN, FROM_ROOT, PAIRWISE, SYMMETRIC, TO_ROOT
-from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 
 #: Clocks of one host agree to tens of µs: so far apart can two members seem to lie that did overlap.
 CLOCK_SLACK_NS = 50_000
-#: On a shared machine a host may be held up between sending and the record of it: for some slices of its scheduler, of
-#: which one took 5.5 ms.
-_HELD_UP_NS = 20_000_000
 #: Of transfers, so many offsets between two sequences are tried.
 _MOST_OFFSETS = 64
 
@@ -170,7 +167,7 @@ def _in_order(slots: list[Slot], new: list[Slot]) -> int | None:
     for offset in range(min(0, surplus), max(0, surplus) + 1)[:_MOST_OFFSETS]:
         pairs = list(zip(slots[max(0, -offset) :], new[max(0, offset) :], strict=False))
         ways = [(left, right) if sends_left else (right, left) for left, right in pairs]
-        if all(receive.end + _HELD_UP_NS >= send.start and compatible(send.model, receive.model)
+        if all(receive.end + SEND_HELD_UP_NS >= send.start and compatible(send.model, receive.model)
                for send, receive in ways):  # fmt: skip
             found.append((sum(_weight(left, right) for left, right in pairs), -offset))
     return -max(found)[1] if found else None

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
-from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.rank.record import LAUNCH, WAIT, RankRecord, data_between
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.ranks.clocks import host_offsets
@@ -38,8 +38,6 @@ LONGEST_DISPATCH_NS = 30_000
 
 #: Taking a batch that is there, out of a worker's queue, takes less, ns.
 WAITS_NS = 500_000
-#: For so long at most a host is held up between sending and the record of it: some turns of its scheduler, ns.
-_HELD_UP_NS = 20_000_000
 #: From one kernel's end to the next one's begin where both are enqueued, ns, unless the trace has any such pair.
 _QUEUED_DISPATCH_NS = 1_000.0
 #: From the begin of a launch to the begin of its kernel on an idle device, ns: 7.8 to 8.4 µs on H200.
@@ -259,7 +257,7 @@ def _send_before_received(graph: Graph, members: Mapping[int, int], transfer: Ra
     received = next(graph.activities[at] for rank, at in members.items() if rank != sender)
     if sent is None or not received.traced_start < received.traced_end <= sent.traced_start:
         return
-    if sent.traced_start - received.traced_end <= _HELD_UP_NS:
+    if sent.traced_start - received.traced_end <= SEND_HELD_UP_NS:
         sent.traced_start = received.traced_end - 1
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer_rows import PipelineRow, RankSplit
 from scalescope.scaling.evidence.pipelining import ForwardPasses
-from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy, weight
+from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy, bound_of, weight
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.trace.families import ENGINE_FRAMES
@@ -147,12 +147,15 @@ def with_bubbles(findings: Sequence[Finding], pipelines: Sequence[PipelineRow], 
     told: list[Finding] = []
     for row in worth:
         holding_up = [one for one in others if one not in told and _holds_up(one, row, step_ms)]
-        bubbles = _findings(row, step_ms, sum(weight(one) for one in holding_up))
-        first = bubbles[0].remedy is None or bubbles[0].remedy.cure != "even_stages"
-        if first or sum(weight(one) for one in holding_up) >= weight(bubbles[0]):
-            told = [*holding_up, *told, *bubbles]
-        else:
+        held_up_ms = sum(weight(one) for one in holding_up)
+        bubbles = _findings(row, step_ms, held_up_ms)
+        slow_stage_first = bubbles[0].remedy is not None and bubbles[0].remedy.cure == "even_stages"
+        if holding_up:  # which may be all that there is to a bubble
+            bubbles = [one for one in bubbles if (one.ms or 0.0) >= _WORTH_SAYING * step_ms]
+        if slow_stage_first and bubbles and held_up_ms < weight(bubbles[0]):
             told += bubbles
+        else:
+            told = [*holding_up, *told, *bubbles]
     return [*told, *(one for one in others if one not in told)]
 
 
@@ -180,25 +183,11 @@ def _findings(row: PipelineRow, step_ms: float, held_up_ms: float = 0.0) -> list
     longest_ms = max(row.compute_ms.values())
     beyond_ms = max(0.0, min(row.bubble_ms, row.bubble_ms / row.bubble - longest_ms) - held_up_ms)
     if row.slow_rank is None:
-        return [_at_most(beyond_ms, step_ms, rows, Remedy(cure="more_micro_batches"))]
+        return [bound_of("pipeline_bubble", beyond_ms, step_ms, rows, Remedy(cure="more_micro_batches"))]
     others_ms = statistics.fmean(ms for rank, ms in row.compute_ms.items() if rank != row.slow_rank)
     rows.append(EvidenceRow(kind="figure", name="slow_stage", ms=longest_ms, others_ms=others_ms, value=row.slow_rank))
     uneven_ms = min(row.bubble_ms, longest_ms - statistics.fmean(row.compute_ms.values()))
-    even = _at_most(uneven_ms, step_ms, rows, Remedy(cure="even_stages"))
-    batches = _at_most(beyond_ms, step_ms, rows, Remedy(cure="more_micro_batches"))
+    even = bound_of("pipeline_bubble", uneven_ms, step_ms, rows, Remedy(cure="even_stages"))
+    batches = bound_of("pipeline_bubble", beyond_ms, step_ms, rows, Remedy(cure="more_micro_batches"))
     first = uneven_ms >= beyond_ms or longest_ms >= _MUCH_LONGER * others_ms
     return [even, batches] if first else [batches, even]
-
-
-def _at_most(ms: float, step_ms: float, evidence: Sequence[EvidenceRow], remedy: Remedy) -> Finding:
-    return Finding(
-        code="pipeline_bubble",
-        ms=ms,
-        low_ms=0.0,
-        high_ms=ms,
-        fraction=ms / step_ms,
-        evidence=tuple(evidence),
-        remedy=remedy,
-        backed="bound",
-        at_most=True,
-    )

@@ -22,6 +22,7 @@ from scalescope.scaling.finding import (
     EvidenceRow,
     Finding,
     Remedy,
+    bound_of,
     is_known,
     is_lost_in_noise,
     weight,
@@ -95,19 +96,7 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
         rows.append(EvidenceRow(kind="figure", name=kind[0], share=kind[1]))  # of the transfer's time
     if sizes:
         rows.append(EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
-    return [
-        Finding(
-            code="exposed_transfer",
-            ms=most,
-            low_ms=0.0,
-            high_ms=most,
-            fraction=most / step_ms,
-            evidence=tuple(rows),
-            remedy=cure,
-            backed="bound",
-            at_most=True,
-        )
-    ]
+    return [bound_of("exposed_transfer", most, step_ms, rows, cure)]
 
 
 def is_no_fault(bare: Finding) -> bool:

@@ -158,7 +158,7 @@ def _copies_of_passes(scene: Scene, rank: int | None, causes: Sequence[HostCause
     """Return what takes the copies out that a loop makes in whose passes its host stands still, right behind a copy.
 
     Who writes a checkpoint copies each tensor to the host, and then writes it: the copies, and the waits for them, are
-    there for the same loop. Where most copies to the host are such, they are that loop's.
+    there for the same loop. Where so many of the copies to the host are such, they are all taken for that loop's.
     """
     passes = sum(
         one.count or 0.0

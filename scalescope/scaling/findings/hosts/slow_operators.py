@@ -18,7 +18,12 @@ def without_slow_operators(scene: Scene, candidates: Sequence[Candidate]) -> lis
         return list(candidates)
     of_compute = [one for one in candidates if one.code in _OF_COMPUTE]
     longer = {one.rank for one in of_compute}
-    longer |= {round(row.value or 0) for one in of_compute for row in one.evidence if row.name == "late_rank"}
+    longer |= {
+        round(row.value)
+        for one in of_compute
+        for row in one.evidence
+        if row.name == "late_rank" and row.value is not None
+    }
     return [one for one in candidates if not (one.rank in longer and _is_by_operators(one))]
 
 

@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from scalescope.records.operations import PAIRWISE
-from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 
-#: So much later than it has arrived a send may be written down: hosts share cores.
-_HELD_UP_NS = 20_000_000
 #: The ranks of a group of two are each other's partners, which their own traces tell.
 _FEWEST = 3
 
@@ -40,7 +38,7 @@ def name_partners(collectives: Mapping[int, Sequence[RankCollective]]) -> None:
         for own in by_place.values():
             own.sort(key=lambda one: one.start)
         ways = [way for way in _ways(by_place, len(ranks)) if _fits(way)]
-        if ways and len(by_place) == len(ranks):
+        if len(ways) == 1 and len(by_place) == len(ranks):
             _name(ways[0])
 
 
@@ -88,7 +86,7 @@ def _fits(way: Mapping[int, _Partners]) -> bool:
         if _each_step(sent) != _each_step(received) or abs(len(sent) - len(received)) > _each_step(sent):
             return False
         if len(sent) == len(received) and any(
-            two.end + _HELD_UP_NS < one.start for one, two in zip(sent, received, strict=True)
+            two.end + SEND_HELD_UP_NS < one.start for one, two in zip(sent, received, strict=True)
         ):
             return False
     return True
