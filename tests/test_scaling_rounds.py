@@ -17,6 +17,7 @@ from tests.test_scaling_bounds import run_of, split
 RANKS, STEPS, COUNT = 2, 4, 12
 SLOW_MS, QUICK_MS, COMPUTE_MS = 2.0, 0.5, 60.0
 COPY = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+FILL = "torch::distributed::reducer::mul_out"
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Rounds:
     slow_ms: float = SLOW_MS
     quick_ms: float = QUICK_MS
     by_ddp: bool = True
+    filled: int | None = None  # so many behind buckets that DDP has filled, and the others the loop's own
     products_between: bool = False
     operations: tuple[str, ...] = ("all_reduce",)  # by turns
     members: tuple[tuple[int, ...], ...] = ((0, 1),)  # by turns
@@ -42,6 +44,8 @@ class Rounds:
         for step in range(STEPS):
             for at in range(self.count + step * self.more):
                 begun = 1_000_000 * (1000 * step + at)
+                if self.filled is not None and at < self.filled:
+                    activities += [_activity(FILL, rank, begun - 20) for rank in range(RANKS)]
                 if self.products_between:
                     activities += [_activity("aten::mm", rank, begun - 10) for rank in range(RANKS)]
                 of = self.members[at % len(self.members)]
@@ -85,6 +89,13 @@ def found(rounds: Rounds) -> Candidate | None:
 def because_of(one: Candidate) -> str:
     return because(Finding(code=one.code, ms=1.0, low_ms=1.0, high_ms=1.0, evidence=one.evidence, backed="measured",
                            at_most=one.at_most))  # fmt: skip
+
+
+@pytest.mark.parametrize(("filled", "code", "calls"), [(2, "small_collectives", 10), (9, "small_buckets", 9)])
+def test_all_reduces_of_a_loops_own_are_no_buckets_of_ddps(filled: int, code: str, calls: int) -> None:
+    """Gradients' norms exchanged one by one behind two buckets: *small buckets, use larger ones* was told."""
+    one = found(Rounds(filled=filled))
+    assert one is not None and one.code == code and one.evidence[0].calls == calls
 
 
 def test_rounds_of_ddps_buckets_cost_what_each_takes_beyond_its_quickest_and_perhaps_that() -> None:
