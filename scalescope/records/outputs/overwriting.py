@@ -31,7 +31,7 @@ _RECORDED = frozenset(
      "tried.jsonl", "jobs.jsonl"}
 )  # fmt: skip
 _FOLDERS_OF_RUNS = frozenset({"traces", "checkpoints", "flight_recorder", "logs"})
-#: What every answer in Markdown ends with, and every page has for its title's end.
+#: What the last line of every answer in Markdown begins with, and every page has for its title's end.
 MARKDOWN_MARK = "<sub>made by scalescope"
 _PAGE_MARK = "– scalescope</title>".encode()
 #: The first keys of each answer as JSON, or of the first of its rows.
@@ -122,7 +122,7 @@ def _other_than(kind: OutputKind, target: Path) -> str | None:
     fits = {
         "page": False,
         "json": is_answer(text),
-        "markdown": MARKDOWN_MARK.encode() in _tail(target),
+        "markdown": _last_line(target).startswith(MARKDOWN_MARK.encode()),  # notes may quote an answer
         "csv": text.startswith(b"operation,"),
         "bundle": False,
     }[kind]
@@ -137,7 +137,10 @@ def is_answer(text: bytes) -> bool:
 
 
 def _first_keys(text: str) -> tuple[str, ...]:
-    """Return the first keys of an object, or of the first of a list's; all of its keys, where those are fewer."""
+    """Return the first keys of an object, or of the first of a list's; all of its keys, where those are fewer.
+
+    None of them where the object goes on behind what is looked at, with fewer keys than that takes.
+    """
     keys: list[str] = []
     depth = 1 if text.startswith("[") else 0
     within, last = 0, ""
@@ -147,19 +150,19 @@ def _first_keys(text: str) -> tuple[str, ...]:
         elif token[0] in "}]":
             within -= 1
             if within == depth:
-                break
+                return tuple(keys)
         elif token[0] == ":" and within == depth + 1:
             keys.append(last)
             if len(keys) == _MOST_KEYS:
-                break
+                return tuple(keys)
         last = token[1] or ""
-    return tuple(keys)
+    return ()
 
 
-def _tail(target: Path) -> bytes:
+def _last_line(target: Path) -> bytes:
     with target.open("rb") as file:
         file.seek(max(0, target.stat().st_size - _LOOKED_AT))
-        return file.read()
+        return file.read().rstrip().rpartition(b"\n")[2]
 
 
 def _head(target: Path) -> bytes:
