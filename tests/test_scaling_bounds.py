@@ -1,13 +1,10 @@
 """What steps tell by themselves, where no replay prices it or the largest finding is small beside what is lost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from scalescope.report.drawing.parts import BY_KEY
@@ -19,14 +16,11 @@ from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import Collective, RankSplit, Split, StepSplit
 from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy, as_costly, is_all_of_it, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer, broadcasts_buffers
-from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.bounds.rank_apart import ranks_apart, with_ranks_apart
-from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.record import RankRecord
-from scalescope.scaling.replay.removal import Removal
 from tests.gloo_traces import GlooJob, analysed
 
 PARTS: dict[str, float] = dict.fromkeys(
@@ -268,120 +262,6 @@ def test_broadcasts_of_buffers_are_those_in_the_forward_passes() -> None:
     assert not broadcasts_buffers(record([30], [10, 50], [90]))
 
 
-@dataclass
-class Launched:
-    """What one rank launched in one step, as the detector reads it."""
-
-    activity: list[int]
-    place: np.ndarray
-    work_ns: np.ndarray
-
-
-def scene_of(
-    load: list[list[float]], count: int = 6, name: str = "aten::mm", each_ns: float = 1e6, longer: int = 6,
-    step_ms: float = 20.0,
-) -> Any:  # fmt: skip
-    """Products on each rank and step that take so many times as long, or so many of them; one is interrupted."""
-    launches = {
-        (rank, step): Launched(
-            list(range(count)),
-            np.arange(count),
-            np.array([each_ns * (times if at < longer else 1.0) * (1.0 if at else 4.0) for at in range(count)]),
-        )
-        for rank, own in enumerate(load)
-        for step, times in enumerate(own)
-    }
-    side = SimpleNamespace(ranks=[0, 1], steps=list(range(len(load[0]))), launches=launches)
-    graph = SimpleNamespace(activities=[SimpleNamespace(name=name)] * count)
-    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph), step_ms=step_ms)
-
-
-def by_turns() -> Candidate:
-    return Candidate(code="slower_compute", rank=0, removals=(Removal("slow", 0),))
-
-
-def test_loads_that_differ_are_told_once_and_cost_what_evening_them_out_brings(tmp_path: Path) -> None:
-    """Before, they were unsteady steps first, at what the step would be if all had the least: 26 of 41 ms."""
-    job = GlooJob()
-    loads = [[1, 4, 1, 2, 4, 1], [4, 1, 2, 1, 1, 4]]
-    for step in range(6):
-        job.step(3 + step)
-        for rank, own in enumerate(loads):
-            job.compute(12.0 * own[step], rank=rank, calls=12)
-        job.all_reduce(2.0)
-    (found,) = analysed(job.write(tmp_path)).findings
-    told = [12.0 * abs(one - two) / 2 for one, two in zip(*loads, strict=True)][:-1]  # the last one ends with the trace
-    assert found.code == "alternating_load" and found.ms == pytest.approx(sum(told) / len(told), rel=0.02)
-
-
-def test_loads_that_differ_by_rank_and_step_are_no_other_process_on_the_cores() -> None:
-    """Before, `another process has its cores by turns`: none makes all products shorter than in other steps."""
-    (found,) = with_differing_load(scene_of([[1, 4, 1, 2, 4, 1], [4, 1, 2, 1, 1, 4]]), [by_turns()])
-    assert found.code == "alternating_load" and found.remedy is not None and found.remedy.cure == "even_out"
-    assert found.gain_ms is not None and found.gain_ms[0] == pytest.approx(9 * (1.5 * 4 + 0.5 * 2) / 6, rel=0.01)
-
-
-def test_ranks_whose_cores_others_take_now_here_and_now_there_take_no_turns(tmp_path: Path) -> None:
-    """Before, an undisturbed job on shared cores began with `alternating load costs 35.7 ms (30.7 ms to 39.3 ms)`."""
-    job = GlooJob()
-    for step, late in enumerate((0, 1, 1, 0, 1, 0)):
-        job.step(3 + step)
-        job.compute(60.0, calls=12)
-        job.compute(6.0, "aten::_fused_sgd_")
-        job.compute(18.0, "aten::_fused_sgd_", rank=late)
-        job.compute(6.0, "aten::_fused_sgd_", rank=1 - late)
-        job.all_reduce(2.0)
-    assert not {one.code for one in analysed(job.write(tmp_path)).findings} & {"alternating_load", "unsteady"}
-
-
-def test_a_rank_that_has_more_in_each_step_but_now_more_and_now_less_is_an_alternating_load_too() -> None:
-    (found,) = with_differing_load(scene_of([[1.0] * 6, [2.0, 4.0] * 3]), [by_turns()])
-    assert found.code == "alternating_load"
-    ranks = [row.value for row in found.evidence if row.name == "late_rank"]
-    assert ranks == [1], "which the sentence says in the singular"
-
-
-def test_a_rank_that_has_more_in_each_step_has_so_though_others_take_the_cores_in_one() -> None:
-    """Before, *ranks 1 have more to compute by turns*: most products of one step were longer on another rank, too."""
-    scene = scene_of([[1.0] * 6, [2.6] * 6])
-    scene.side.launches[0, 2].work_ns[2:] *= 1.6  # the quickest of them are as ever
-    scene.side.launches[1, 4].work_ns[2:] *= 1.5
-    own = by_turns()
-    assert with_differing_load(scene, [own]) == [own]
-
-
-BY_TURNS = [[1.0, 4.0, 1.0, 2.0, 4.0, 1.0], [4.0, 1.0, 2.0, 1.0, 1.0, 4.0]]
-
-
-@pytest.mark.parametrize(
-    "scene",
-    [
-        scene_of(BY_TURNS, longer=4),
-        scene_of([[1.0, 4.0, 1.0, 1.0, 4.0, 1.0], [1.0, 4.0, 1.0, 1.0, 4.0, 2.0]]),
-        scene_of(BY_TURNS, step_ms=10_000.0),
-        scene_of(BY_TURNS, name="aten::add_"),
-        scene_of(BY_TURNS, each_ns=5_000.0, step_ms=0.1),
-        scene_of(BY_TURNS, count=2),
-        scene_of([own[:2] for own in BY_TURNS]),
-    ],
-    ids=["some products alone, as beside another process", "on all ranks in the same steps", "of a long step",
-         "nothing that multiplies", "too short to tell", "too few products", "too few steps"],
-)  # fmt: skip
-def test_loads_are_told_by_most_products_of_most_steps_alone(scene: Any) -> None:
-    told = [by_turns()]
-    assert with_differing_load(scene, told) == told
-
-
-@pytest.mark.parametrize(
-    "load",
-    [[[1.0] * 6, [1.05] * 6], [[1.0] * 6, [3.0] * 6], [[1.8] + [1.0] * 5, [3.0] * 6]],
-    ids=["alike", "one has more", "one has more, and a step of the other's was disturbed"],
-)
-def test_loads_that_are_alike_or_one_ranks_own_do_not_alternate(load: list[list[float]]) -> None:
-    told = [by_turns()]
-    assert with_differing_load(scene_of(load), told) == told
-
-
 def gloo_job(*transfers_ms: list[float], compute_ms: float = 60.0) -> GlooJob:
     """Steps of one backward pass before all-reduces that take so long each, one list a step."""
     job = GlooJob()
@@ -511,20 +391,3 @@ def test_advice_is_not_given_twice_where_no_finding_has_a_remedy() -> None:
     run.findings = [launching(5.5)]
     verdict = run_verdict(run)
     assert "exposed wait" in verdict.headline and "beyond that" not in verdict.advice
-
-
-def test_a_rank_that_has_twice_as_much_is_named_though_others_hold_up_its_longest_operators(tmp_path: Path) -> None:
-    """Before, nothing, or `rank 1 has more to compute, now more and now less` at half of what it cost."""
-    job = GlooJob()
-    held_up = [[0, 11, 0, 0, 9, 0, 10, 2], [8, 0, 2, 9, 0, 4, 0, 0]]
-    for step in range(8):
-        job.step(3 + step)
-        for rank, times in enumerate((1.0, 2.0)):
-            job.compute(6.0 * times, calls=6, rank=rank)
-            job.compute(3.0 * times + held_up[rank][step], "aten::convolution_backward", rank=rank)
-            job.compute(3.0 * times + held_up[rank][step], "aten::native_batch_norm", rank=rank)
-            job.compute(4.0, "aten::_fused_sgd_", calls=2, rank=rank)
-        job.all_reduce(2.0)
-    first, *others = analysed(job.write(tmp_path)).findings
-    assert (first.code, first.rank) == ("slower_compute", 1) and first.low_ms is not None and first.low_ms > 0
-    assert not {one.code for one in others} & {"alternating_load", "host_starved"}

@@ -13,27 +13,20 @@ from scalescope.report.markdown import for_an_issue
 from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.advice import tried_sentence, tried_table
 from scalescope.report.panels.ranks import partition_panels, wait_panels
-from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because, first_sentence, first_to_do, headline
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, as_costly, is_certain, weight
 from scalescope.scaling.findings.add import add_findings
-from scalescope.scaling.findings.bounds.many_buckets import HostPlaces, rows_of
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import advice_of, stragglers_of
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
-from scalescope.scaling.findings.pricing import price
-from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.ranks.summary import read_rank
-from scalescope.scaling.replay.change import Change
-from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
-from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
+from scalescope.scaling.replay.load import find_targets, open_replayer
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import TriedAdvice, write_answer
 from scalescope.scaling.trace.sources import find_sources
@@ -279,78 +272,6 @@ def test_more_work_that_noise_hides_the_cost_of_is_there_all_the_same() -> None:
     assert "no rank is late" not in told and "or nothing" not in told and told.endswith("how much, the noise hides.")
     sure = Finding(code="host_bound", ms=3.6, low_ms=1.0, high_ms=3.6, backed="bound", remedy=Remedy(cure="compile"))
     assert first_to_do([one, sure]) is one
-
-
-def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path: Path) -> None:
-    """Four losses and norms of 4 bytes, 0.2 ms each, where one all-reduce would do."""
-    analysis = analysed(data_parallel.run(tmp_path / "many", Disturbance(figures=4), ahead=True))
-    (one,) = analysis.findings
-    assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
-    assert one.backed == "replay" and not one.at_most, "with what hosts take to hand them over"
-    assert one.remedy is not None and one.remedy.cure == "merge_collectives"
-    assert "4 collectives a step, most of them all_reduce, of 4 B" in run_verdict(analysis).headline
-    (single,) = found(data_parallel.run(tmp_path / "one", Disturbance(figures=1), ahead=True))
-    assert single.code == "nothing"
-
-
-def test_vectors_that_are_reduced_one_by_one_may_be_gradients_which_every_step_needs(tmp_path: Path) -> None:
-    """Biases of 64 numbers, reduced by hand: to do that in some steps only would be another training."""
-    (one,) = found(data_parallel.run(tmp_path, Disturbance(figures=4, numbers=64), ahead=True))
-    assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
-    assert one.remedy is not None and one.remedy.cure == "merge_tensors"
-    assert "gradients in one flat tensor" in cure_elsewhere(one.remedy) and "not in every" not in cure_text(one.remedy)
-
-
-def test_gradients_that_are_reduced_one_by_one_are_told_without_their_shapes(tmp_path: Path) -> None:
-    """20 of 16 KiB, 0.2 ms each, after one of 256 MiB: they travel as one. Launching was told."""
-    job = Disturbance(one_piece=64 << 20, figures=20, numbers=1 << 12)
-    one = next(one for one in found(data_parallel.run(tmp_path, job, ahead=True)) if one.code == "small_buckets")
-    assert one.ms == pytest.approx(19 * 0.2, rel=0.05) and one.rank is None and not one.at_most
-    assert one.remedy is not None and one.remedy.cure == "merge_tensors", "no DDP is there"
-    assert "all-reduces a step of 16.0 KiB in the median" in because(one)
-
-
-def test_activations_that_the_next_layer_needs_are_no_buckets() -> None:
-    """Of a row of all-reduces only those go together of which nothing multiplies the first before the last is there."""
-    graph = Graph([0], [], [], {}, {}, {0: []}, {0: 0.0}, [], {}, {}, {}, {}, [0], Contention())
-    for index in range(3):
-        product = graph.add(Activity(0, 7, COMPUTE, 0.0, 0, "nvjet_128x256_TNT"), 1.0)
-        if index == 1:  # the second all-reduce begins after a product of what the first one brought
-            graph.after[product] = [graph.transfers[0].members[0]]
-        member = graph.add(Activity(0, 9, COMMUNICATION, 0.0, 0, "all_reduce", collective=index), 1.0)
-        graph.calls[0] += [HostCall(1.0, 0.0, 1.0, launches=at) for at in (product, member)]
-        graph.transfers.append(Transfer({0: member}, 1.0, "all_reduce", 1 << 20, "float32", 2, 0, 1.0, 0.0))
-    assert list(rows_of(graph, [0, 1, 2], {0: HostPlaces.of(graph, 0)})) == [[0], [1, 2]]
-
-
-def test_ddps_own_tiny_buckets_are_no_figures() -> None:
-    """34 gradients of 128 B in buckets of their own were told as figures that need not be exchanged in every step."""
-    first = found(DATA / "cpu_tiny_buckets_n2")[0]
-    assert first.code == "small_buckets" and first.remedy is not None and first.remedy.cure == "larger_buckets"
-    assert first.low_ms is not None and first.low_ms > 20 and "52 all-reduces" in because(first)
-    assert "small_collectives" not in {one.code for one in found(DATA / "cpu_tiny_buckets_n2")}
-
-
-def test_a_change_brings_no_more_than_what_it_takes_out_can_cost() -> None:
-    """Of two sizes a replay on a loaded machine takes any difference for a round: two all-reduces were to cost 19.7 ms
-    of which the smaller took 1.
-    """
-    replayer = Replayer(read_records(DATA / "cpu_tiny_buckets_n2"))
-    explained = explain_traces(find_sources(DATA / "cpu_tiny_buckets_n2"), "tiny", 1)
-    scene = Scene(explained.analysis, replayer, step_ms=replayer.base_ns / 1e6)
-    whole = Candidate(code="small_buckets", change=Change(bucket_mib=25.0))
-    (free,), (capped,) = price(scene, [whole]), price(scene, [msgspec.structs.replace(whole, most_ms=13.5)])
-    assert free.ms is not None and free.ms > 13.5 and not free.at_most
-    assert (capped.ms, capped.at_most) == (13.5, True)
-
-
-def test_units_of_shards_too_small_cost_at_most_all_rounds_but_one(tmp_path: Path) -> None:
-    """Four layers of 16 KiB, each gathered by itself in 0.2 ms."""
-    analysis = analysed(data_parallel.run(tmp_path, Disturbance(units=4), ahead=True))
-    (one,) = analysis.findings
-    assert (one.code, one.at_most) == ("small_collectives", True) and one.ms == pytest.approx(0.6, rel=0.02)
-    assert one.remedy is not None and one.remedy.cure == "larger_units"
-    assert "4 collectives a step, most of them all_gather, of 16.0 KiB" in run_verdict(analysis).headline
 
 
 def test_an_undisturbed_job_has_one_finding(tmp_path: Path) -> None:
