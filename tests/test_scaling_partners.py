@@ -7,7 +7,7 @@ import pytest
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PipelineRow
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.ranks.gloo.partners import name_partners
 from scalescope.scaling.verdicts.pipeline import with_bubbles
 from tests.gloo_traces import GlooJob, analysed
@@ -58,10 +58,10 @@ def test_a_stage_that_sleeps_is_told_before_the_bubble_that_it_makes(tmp_path: P
     assert others[0].code == "pipeline_bubble"
 
 
-def ends(*ways: tuple[bool, int, bool]) -> list[RankCollective]:
+def ends(*ways: tuple[bool, int, bool], group_ranks: tuple[int, ...] = (0, 1, 2)) -> list[RankCollective]:
     """Sends (True) and receives of one rank: when they are over, and whether beside a backward pass."""
     return [
-        RankCollective(start=at - 5, end=at, operation="send_recv", group="0", group_ranks=(0, 1, 2), goes=goes,
+        RankCollective(start=at - 5, end=at, operation="send_recv", group="0", group_ranks=group_ranks, goes=goes,
                        of_backward=backward, step=at // 100)
         for goes, at, backward in ways
     ]  # fmt: skip
@@ -94,3 +94,50 @@ def test_what_a_stalled_stage_explains_of_a_bubble_is_not_told_once_more(stalled
     told = with_bubbles([stall], [row], 100.0)
     assert [one.code for one in told] == codes
     assert sum(one.ms or 0.0 for one in told) == pytest.approx(20.0)
+
+
+def test_three_stages_with_one_micro_batch_are_no_server_in_the_middle() -> None:
+    """Who sends to its left and to its right as often could be that, too: in a row of three the middle one is."""
+    ranks = {
+        0: ends((True, 110, False), (False, 140, False)),
+        1: ends((False, 110, False), (True, 120, False), (False, 130, True), (True, 140, True)),
+        2: ends((False, 120, False), (True, 130, True)),
+    }
+    ranks[1].reverse()  # in whatever order they are listed
+    name_partners(ranks)
+    assert [(one.source, one.destination) for one in ranks[1]] == [(1, 0), (2, 1), (1, 2), (0, 1)]
+
+
+def test_a_server_may_be_any_but_the_middle_one_of_three() -> None:
+    others = {
+        rank: ends((True, 110 + rank, True), (False, 120 + rank, True), group_ranks=(0, 1, 2, 3)) for rank in (0, 2, 3)
+    }
+    hub = [(False, 110, False), (False, 112, False), (False, 113, False),
+           (True, 120, False), (True, 122, False), (True, 123, False)]  # fmt: skip
+    ranks = {**others, 1: ends(*hub, group_ranks=(0, 1, 2, 3))}
+    name_partners(ranks)
+    assert [(one.source, one.destination) for one in ranks[1]] == [(0, 1), (2, 1), (3, 1), (1, 0), (1, 2), (1, 3)]
+
+
+def test_partners_stay_unknown_where_a_rank_is_missing_or_data_came_before_they_were_sent() -> None:
+    def stages(begun: int) -> dict[int, list[RankCollective]]:
+        return {
+            0: ends((True, begun, False), (True, begun + 1, False)),
+            1: ends((False, 110, False), (False, 111, False), (True, 120, False), (True, 121, False)),
+            2: ends((False, 120, False), (False, 121, False)),
+        }
+
+    def named(ranks: dict[int, list[RankCollective]]) -> bool:
+        name_partners(ranks)
+        return any(one.source is not None for own in ranks.values() for one in own)
+
+    assert named(stages(105))
+    late = stages(110 + 2 * SEND_HELD_UP_NS)
+    for one in late[0]:
+        one.step = 1
+    assert not named(late)
+    assert not named({rank: own for rank, own in stages(105).items() if rank != 2})
+    some = stages(105)
+    some[1][0].source, some[1][0].destination = 0, 1
+    name_partners(some)
+    assert some[0][0].source is None, "where records name some, they name all that there are"

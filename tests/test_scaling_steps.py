@@ -244,3 +244,31 @@ def test_a_search_among_few_values_is_no_token(tmp_path: Path) -> None:
         trace.kernel("aten::argmax", 3.0, "reduce_kernel")
     trace.kernel("aten::nll_loss", 5.0, "nll_loss_kernel")
     assert analyse(trace.json(), tmp_path).steps_by is None
+
+
+def tokens_of(kernels: list[list[str]], folder: Path) -> RunAnalysis:
+    """What is told of a call that generates text, whose tokens take these kernels, in 20 µs each."""
+    trace = HostTrace()
+    for names in kernels:
+        for name in names:
+            trace.kernel("aten::addmm", 20.0, name)
+        trace.kernel("aten::argmax", 3.0, "reduce_kernel")
+    return analyse(trace.json(), folder)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "steps"),
+    [
+        ([["gemm"] * 8, *([f"gemv{at % 2}" for at in range(8)] for _ in range(3))], 3),
+        ([["gemm"] * 8, *([f"gemv{at % 2}" for at in range(8)] for _ in range(2))], 0),
+        ([["gemm"] * 8, *([f"gemv{at % 2}" for at in range(6)] for _ in range(5))], 0),
+        ([["gemm"] * (10 + 2 * token) for token in range(8)], 0),
+        ([[f"gemm{token}"] * 10 for token in range(8)], 0),
+        ([*[["prompt"] * 30, *[["gemv"] * 10] * 4] * 2, ["prompt"] * 31, *[["gemv"] * 10] * 5], 15),
+    ],
+    ids=["three tokens", "too few tokens", "too few kernels", "each of more kernels", "each of other kernels",
+         "other prompts between"],
+)  # fmt: skip
+def test_tokens_are_steps_where_most_are_alike(kernels: list[list[str]], steps: int, tmp_path: Path) -> None:
+    found = tokens_of(kernels, tmp_path)
+    assert (found.steps_by == "token", len(found.steps) if found.steps_by == "token" else 0) == (steps > 0, steps)

@@ -3,6 +3,7 @@
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.report.text.findings import because
@@ -45,7 +46,7 @@ def test_steps_that_launch_more_have_more_work_and_their_hosts_do_not_stand_stil
     """
     run = RunAnalysis(
         name="x", world_size=1, activity="gpu", quality=Quality(verdict="good"), steps_by="profiler",
-        as_run=AsRun(step_ms=60.0, low_ms=60.0, high_ms=60.0, source="given"),
+        as_run=AsRun(step_ms=60.0, low_ms=50.0, high_ms=70.0, source="given"),
     )  # fmt: skip
     for step in range(6):
         long = step in (1, 4)
@@ -55,12 +56,24 @@ def test_steps_that_launch_more_have_more_work_and_their_hosts_do_not_stand_stil
     launching = Finding(
         code="host_bound", ms=50.0, low_ms=45.0, high_ms=55.0, fraction=0.8, backed="replay", at_most=True
     )
-    first, *rest = with_now_and_then([launching], run)
-    assert first.code == code
+    others = [
+        msgspec.structs.replace(launching, rank=0, ms=9.0),
+        msgspec.structs.replace(launching, code="copies", ms=8.0),
+    ]
+    first, *rest = with_now_and_then([launching, *others], run)
+    assert first.code == code and rest[1:] == others
     if code == "more_work":
         mean = (6 * 40.0 + 2 * 150.0) / 6
         assert first.ms == pytest.approx(2 * 150.0 / 6 * 60.0 / mean)
-        assert rest[0].ms == pytest.approx(50.0 - 2 * 130.0 / 6 * 60.0 / mean)
+        for ms, was in zip((rest[0].ms, rest[0].low_ms, rest[0].high_ms), (50.0, 45.0, 55.0), strict=True):
+            assert ms == pytest.approx(was - 2 * 130.0 / 6 * 60.0 / mean)
+        assert rest[0].ms is not None and rest[0].fraction == pytest.approx(0.8 * rest[0].ms / 50.0)
+        assert first.fraction == pytest.approx(first.ms / 60.0)
+        run.as_run = None
+        (recorded, *_) = with_now_and_then([], run)
+        for now, was, share in ((first.ms, recorded.ms, 60.0), (first.low_ms, recorded.low_ms, 50.0),
+                                (first.high_ms, recorded.high_ms, 70.0)):  # fmt: skip
+            assert now is not None and was is not None and now == pytest.approx(was * share / mean)
         assert "compute 3.00× as long as in the others, and launch more, as in validation" in because(first)
     else:
         assert first.ms == pytest.approx(2 * 150.0 / 6), "what stands still is not launched, and not recorded"
