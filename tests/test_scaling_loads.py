@@ -37,7 +37,7 @@ def scene_of(
         for rank, own in enumerate(load)
         for step, times in enumerate(own)
     }
-    side = SimpleNamespace(ranks=[0, 1], steps=list(range(len(load[0]))), launches=launches)
+    side = SimpleNamespace(ranks=list(range(len(load))), steps=list(range(len(load[0]))), launches=launches)
     graph = SimpleNamespace(activities=[SimpleNamespace(name=name)] * count)
     return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph), step_ms=step_ms)
 
@@ -120,9 +120,16 @@ def test_loads_are_told_by_most_products_of_most_steps_alone(scene: Any) -> None
 
 @pytest.mark.parametrize(
     "load",
-    [[[1.0] * 6, [1.05] * 6], [[1.0] * 6, [3.0] * 6], [[1.8] + [1.0] * 5, [3.0] * 6]],
-    ids=["alike", "one has more", "one has more, and a step of the other's was disturbed"],
-)
+    [
+        [[1.0] * 6, [1.05] * 6],
+        [[1.0] * 6, [3.0] * 6],
+        [[1.8] + [1.0] * 5, [3.0] * 6],
+        [[1.0] * 6, [2.9] * 6, [3.0] * 6],
+        [[1.8] + [1.0] * 5, [2.9] * 6, [3.0] * 6],
+    ],
+    ids=["alike", "one has more", "one has more, and a step of another's was disturbed", "two have more",
+         "two have more, and a step of another's was disturbed"],
+)  # fmt: skip
 def test_loads_that_are_alike_or_one_ranks_own_do_not_alternate(load: list[list[float]]) -> None:
     told = [by_turns()]
     assert with_differing_load(scene_of(load), told) == told

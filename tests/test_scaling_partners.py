@@ -137,6 +137,12 @@ def test_partners_stay_unknown_where_a_rank_is_missing_or_data_came_before_they_
         one.step = 1
     assert not named(late)
     assert not named({rank: own for rank, own in stages(105).items() if rank != 2})
+    with_collective, without_ways = stages(105), stages(105)
+    for own in with_collective.values():
+        own.append(RankCollective(start=130, end=140, operation="all_reduce", group="0", group_ranks=(0, 1, 2)))
+    assert named(with_collective) and with_collective[0][-1].source is None
+    without_ways[0][0].goes = None
+    assert not named(without_ways)
     some = stages(105)
     some[1][0].source, some[1][0].destination = 0, 1
     name_partners(some)

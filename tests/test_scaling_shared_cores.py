@@ -1,12 +1,16 @@
 """Cores that others have by turns: a few operators take many times as long, now here and now there."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from scalescope.report.text.findings import because
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import Code, EvidenceRow, Finding
+from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from tests.gloo_traces import GlooJob, analysed
+from tests.test_scaling_loads import scene_of
 
 #: By rank and step, for how long others have its core, in one of its operators, ms.
 BY_TURNS = [[0, 8, 12, 0, 4, 20, 0, 8], [12, 0, 0, 16, 8, 0, 12, 0]]
@@ -87,3 +91,55 @@ def test_a_hook_of_one_layer_is_a_stall_though_the_host_is_interrupted_too(tmp_p
         job.all_reduce(3.0)
     found = analysed(job.write(tmp_path)).findings
     assert (found[0].code, found[0].rank) == ("host_stall", 1) and "before aten::relu" in because(found[0])
+
+
+def scene(held_up_ms: tuple[float, float], each_ns: float = 1e6, count: int = 6, steps: int = 6) -> Any:
+    """Operators of 1 ms on two ranks, the first of 4, of which others have a rank's core in one of each step's."""
+    made = scene_of([[1.0] * steps] * 2, count, each_ns=each_ns)
+    for rank, ms in enumerate(held_up_ms):
+        for step in range(steps):
+            made.side.launches[rank, step].work_ns[(step + rank) % count] += ms * each_ns
+    made.host, made.replayer.on_cpu = (), True
+    made.replayer.predict = lambda change, **_: SimpleNamespace(change_ms=-3.0)
+    return made
+
+
+def finding(
+    code: Code, ms: float, *, rank: int | None = None, calls: float | None = None, low_ms: float = 0.1
+) -> Finding:
+    rows = () if calls is None else (EvidenceRow(kind="activity", name="all_reduce", calls=calls),)
+    return Finding(code=code, rank=rank, ms=ms, low_ms=low_ms, high_ms=2 * ms, evidence=rows, backed="replay")
+
+
+def test_whose_cores_others_have_is_told_with_how_often_and_for_how_long() -> None:
+    (alone,) = with_shared_cores(scene((0.0, 12.0)), [])
+    assert (alone.code, alone.rank, alone.ms, alone.low_ms, alone.high_ms) == ("host_starved", 1, 3.0, 3.0, 20.0)
+    (row,) = alone.evidence
+    assert (row.calls, row.ms, row.value, alone.fraction) == pytest.approx((1.0, 12.0, 21.0 / 9.0, 0.15))
+    (both,) = with_shared_cores(scene((8.0, 12.0)), [])
+    assert both.rank is None
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [scene((0.0, 0.0)), scene((0.0, 12.0), each_ns=2e4), scene((0.0, 12.0), count=3), scene((0.0, 30.0), steps=2)],
+    ids=["nobody", "launches", "too few operators", "too few steps"],
+)
+def test_of_few_or_short_operators_nothing_is_told(alike: Any) -> None:
+    assert with_shared_cores(alike, []) == []
+
+
+def test_what_is_sure_and_of_the_jobs_own_is_told_in_its_place_and_few_messages_are_not() -> None:
+    made = scene((8.0, 12.0))
+    for kept in (finding("host_stall", 1.0, rank=1), finding("small_buckets", 5.0, calls=30.0)):
+        assert with_shared_cores(made, [kept]) == [kept]
+    trifle, unsure = finding("host_stall", 0.5, rank=1), finding("data_loading", 2.0, rank=1, low_ms=0.0)
+    for beside in (trifle, unsure):
+        first, other = with_shared_cores(made, [beside])
+        assert (first.code, other) == ("host_starved", beside)
+    for gone in (finding("small_buckets", 5.0, calls=2.0), finding("host_starved", 2.0)):
+        (only,) = with_shared_cores(made, [gone])
+        assert only.at_least
+    for starved in (finding("host_starved", 4.0), finding("host_starved", 4.0, rank=0)):
+        assert with_shared_cores(made, [starved]) == [starved], "hosts tell as much of it"
+    assert len(with_shared_cores(made, [finding("host_starved", 2.0, rank=0)])) == 2

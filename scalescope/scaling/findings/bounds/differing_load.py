@@ -66,8 +66,7 @@ def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]
     own = most.index(max(most))
     if max(most) >= MOST_STEPS * differing.sum() and (
         ranks[own] in told
-        or _is_steady(quickest)
-        or _is_own(typical, own)
+        or any(_is_own(times, own) for times in (quickest, typical))
         or (ranks[own] in longer and _is_beyond_chance(scene, ranks[own]))
     ):
         return None  # one rank has more in each step: that is its own
@@ -88,20 +87,16 @@ def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]
     )
 
 
-def _is_steady(quickest: npt.NDArray[np.float64]) -> bool:
-    """Tell whether each rank's load is the same in all steps, by its quickest products: others on its cores make most
-    of a step's products longer at times, and hardly all of them.
+def _is_own(times: npt.NDArray[np.float64], at: int) -> bool:
+    """Tell whether a rank's load is the same in all steps, by how many times as long its products take in each.
+
+    So is each other rank's, or it is less in any step than this one's: a process on its cores makes most of a step's
+    products longer at times, and that is no load of that rank's.
     """
-    return bool((quickest.max(axis=1) < _DIFFER * quickest.min(axis=1)).all())
-
-
-def _is_own(typical: npt.NDArray[np.float64], at: int) -> bool:
-    """Tell whether a rank's load is the same in all steps, and beyond what any other has in any.
-
-    The others' need not be steady: a process on one's cores makes a step of it longer, and no load of that rank's.
-    """
-    own, others = typical[at], np.delete(typical, at, axis=0)
-    return bool(own.max() < _DIFFER * own.min() and own.min() >= _DIFFER * others.max())
+    least, most = times.min(axis=1), times.max(axis=1)
+    steady = most < _DIFFER * least
+    less = _DIFFER * most <= least[at]
+    return bool(steady[at] and (steady | less).all())
 
 
 def _is_beyond_chance(scene: Scene, rank: int) -> bool:
