@@ -36,7 +36,7 @@ _A_WORD_MS = 0.5
 
 
 def debug_mode(finding: Finding) -> str:
-    who, verb = ("all ranks", "") if finding.rank is None else ("it", "s")
+    who, verb = ("all ranks", "") if is_of_several(finding) else ("it", "s")
     if (looks := row_of(finding, ANOMALY)) is not None and looks.calls is not None:
         return (
             f"{who} look{verb} for NaN behind the backward pass's operators, {looks.calls:,.0f} times a step, and "
