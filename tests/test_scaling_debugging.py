@@ -89,7 +89,7 @@ def test_anomaly_detection_on_all_devices_is_told_and_not_the_waits_that_it_make
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_of_a_host_that_is_no_faster_than_its_device_the_stacks_are_told_as_well(ranks: int, tmp_path: Path) -> None:
-    """A third of what the mode took was told, of a model whose host formats stacks while its device has nothing to do."""
+    """A third of what the mode took was told, of a host that formats stacks while its device has nothing to do."""
     took = written(tmp_path / "on", *[(HostTrace, partial(looking, us=4.0))] * ranks)
     without = written(tmp_path / "off", *[(HostTrace, partial(looking, us=4.0, each=0))] * ranks)
     one = first(tmp_path / "on")
