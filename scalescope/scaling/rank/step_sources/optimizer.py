@@ -12,8 +12,8 @@ from scalescope.scaling.trace.trace import Trace
 
 _ANNOTATION = "Optimizer.step#"
 #: Optimizers that step one after the other belong to one step of the job: nearer to each other than this share of the
-#: median distance.
-_TOGETHER = 0.2
+#: largest distance, or of the ProfilerStep that holds them.
+TOGETHER = 0.2
 
 
 def by_optimizer(trace: Trace) -> Steps | None:
@@ -28,8 +28,13 @@ def by_optimizer(trace: Trace) -> Steps | None:
 
 def optimizer_ends(trace: Trace) -> Ints:
     """Return when the optimizer's steps end, ascending; of optimizers that step together the last one's."""
+    return _last_of_each(*optimizer_spans(trace))
+
+
+def optimizer_spans(trace: Trace) -> tuple[Ints, Ints]:
+    """Return when each optimizer's steps begin and end, ascending."""
     rows = _annotated(trace)
-    return _last_of_each(trace.annotations.start[rows], trace.annotations.end[rows])
+    return trace.annotations.start[rows], trace.annotations.end[rows]
 
 
 def _annotated(trace: Trace) -> Ints:
@@ -47,6 +52,6 @@ def _last_of_each(start: Ints, end: Ints) -> Ints:
         return end
     distance = start[1:] - start[:-1]
     gaps = start[1:] - end[:-1]
-    last = np.append(gaps > _TOGETHER * float(distance.max()), True)
+    last = np.append(gaps > TOGETHER * float(distance.max()), True)
     ends: Ints = end[last]
     return ends
