@@ -68,12 +68,12 @@ def test_steps_that_launch_more_have_more_work_and_their_hosts_do_not_stand_stil
         for ms, was in zip((rest[0].ms, rest[0].low_ms, rest[0].high_ms), (50.0, 45.0, 55.0), strict=True):
             assert ms == pytest.approx(was - 2 * 130.0 / 6 * 60.0 / mean)
         assert rest[0].ms is not None and rest[0].fraction == pytest.approx(0.8 * rest[0].ms / 50.0)
-        assert first.fraction == pytest.approx(first.ms / 60.0)
+        assert first.ms is not None and first.fraction == pytest.approx(first.ms / 60.0)
         run.as_run = None
         (recorded, *_) = with_now_and_then([], run)
-        for now, was, share in ((first.ms, recorded.ms, 60.0), (first.low_ms, recorded.low_ms, 50.0),
-                                (first.high_ms, recorded.high_ms, 70.0)):  # fmt: skip
-            assert now is not None and was is not None and now == pytest.approx(was * share / mean)
+        shares = ((first.low_ms, recorded.low_ms, 50.0), (first.high_ms, recorded.high_ms, 70.0))
+        for end, as_recorded, share in ((first.ms, recorded.ms, 60.0), *shares):
+            assert end is not None and as_recorded is not None and end == pytest.approx(as_recorded * share / mean)
         assert "compute 3.00× as long as in the others, and launch more, as in validation" in because(first)
     else:
         assert first.ms == pytest.approx(2 * 150.0 / 6), "what stands still is not launched, and not recorded"
