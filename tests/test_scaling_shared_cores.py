@@ -9,6 +9,7 @@ import pytest
 from scalescope.report.text.findings import because
 from scalescope.scaling.finding import Code, EvidenceRow, Finding
 from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
+from scalescope.scaling.replay.change import Change
 from tests.gloo_traces import GlooJob, analysed
 from tests.test_scaling_loads import scene_of
 
@@ -143,3 +144,17 @@ def test_what_is_sure_and_of_the_jobs_own_is_told_in_its_place_and_few_messages_
     for starved in (finding("host_starved", 4.0), finding("host_starved", 4.0, rank=0)):
         assert with_shared_cores(made, [starved]) == [starved], "hosts tell as much of it"
     assert len(with_shared_cores(made, [finding("host_starved", 2.0, rank=0)])) == 2
+
+
+@pytest.mark.parametrize(("rank", "hosts"), [(None, True), (1, False)])
+def test_hosts_are_priced_with_operators_where_all_of_them_are_interrupted(rank: int | None, hosts: bool) -> None:
+    made, asked = scene((8.0, 12.0)), []
+
+    def predict(change: Change, **_: bool) -> SimpleNamespace:
+        asked.append({one.what for one in change.without})
+        return SimpleNamespace(change_ms=-0.1)
+
+    made.host = [SimpleNamespace(code="host_stall", rank=None), SimpleNamespace(code="host_starved", rank=rank)]
+    made.replayer.predict = predict
+    assert with_shared_cores(made, []) == [], "which is less than is worth saying"
+    assert asked == [{"uneven", "host"} if hosts else {"uneven"}]

@@ -267,7 +267,8 @@ def tokens_of(kernels: list[list[str]], folder: Path) -> RunAnalysis:
         ([[f"gemm{token}"] * 10 for token in range(8)], 0),
         ([*[["prompt"] * 30, *[["gemv"] * 10] * 4] * 2, ["prompt"] * 31, *[["gemv"] * 10] * 5], 15),
     ],
-    ids=["three tokens", "too few tokens", "too few kernels", "some of a kernel more", "each of more kernels", "each of other kernels",
+    ids=["three tokens", "too few tokens", "too few kernels", "some of a kernel more", "each of more kernels",
+         "each of other kernels",
          "other prompts between"],
 )  # fmt: skip
 def test_tokens_are_steps_where_most_are_alike(kernels: list[list[str]], steps: int, tmp_path: Path) -> None:
