@@ -204,6 +204,9 @@ IDLE = "idle"
 FULL_PRECISION, DOUBLE_PRECISION, UNALIGNED_PRODUCTS = "full_precision", "double_precision", "unaligned_products"
 LAYOUT_CONVERSIONS, SORTED_SCATTERS = "layout_conversions", "sorted_scatters"
 UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
+#: Evidence that a few of a rank's launches, now here and now there, take longer than on the others, and the rest do
+#: not: `calls` a step, by `value` ms each.
+BY_TURNS = "by_turns"
 #: Evidence of launches that take longer than the same ones in other steps, now here and now there: `calls` a step, by
 #: `value` ms each.
 OWN_TURNS = "by_turns_of_others"
@@ -315,6 +318,11 @@ def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
     products that are longer without exception, or waits for the interpreter's lock.
     """
     return any(row.name in (INPUTS, BESIDES, AT_LEAST, LOCK_WAITS) for row in evidence)
+
+
+def is_by_turns(evidence: Sequence[EvidenceRow]) -> bool:
+    """Tell whether evidence says that another process has a rank's device, or its cores, by turns."""
+    return any(row.name == BY_TURNS for row in evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:

@@ -15,6 +15,7 @@ from scalescope.scaling.finding import (
     ANOMALY,
     AROUND,
     BESIDES,
+    BY_TURNS,
     DOUBLE_PRECISION,
     FULL_PRECISION,
     INPUTS,
@@ -79,7 +80,7 @@ def slower(finding: Finding) -> str:
             "turns"
         )
     ratio, row = row_of(finding, "times_as_long"), first_of(finding, "activity")
-    turns = row_of(finding, "by_turns")
+    turns = row_of(finding, BY_TURNS)
     if turns is not None and turns.calls is not None and turns.value is not None:
         what = "its cores" if is_on_cpu(finding) else "the device"
         return (

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
-from scalescope.scaling.finding import LOADS, EvidenceRow, Remedy, is_counted
+from scalescope.scaling.finding import LOADS, EvidenceRow, Remedy, is_by_turns, is_counted
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.detectors.slower_compute import in_common
 from scalescope.scaling.replay.removal import What
@@ -32,15 +32,11 @@ _LONGER: tuple[What, ...] = ("slow", "turns")
 def with_differing_load(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates with that of loads that differ, in place of ranks whose launches are longer for it."""
     told = {one.rank for one in candidates if one.code == "more_work" and is_counted(one.evidence)}
-    longer = {one.rank for one in candidates if one.code == "slower_compute" and not _is_by_turns(one)}
+    longer = {one.rank for one in candidates if one.code == "slower_compute" and not is_by_turns(one.evidence)}
     found = _differing_load(scene, told, longer)
     if found is None:
         return list(candidates)
     return [*(one for one in candidates if not any(removal.what in _LONGER for removal in one.removals)), found]
-
-
-def _is_by_turns(one: Candidate) -> bool:
-    return any(row.name == "by_turns" for row in one.evidence)
 
 
 def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]) -> Candidate | None:

@@ -7,11 +7,10 @@ others; it costs at least what each launch takes beyond its shortest one, on any
 
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.finding import Cure, EvidenceRow, Remedy
+from scalescope.scaling.finding import Cure, EvidenceRow, Remedy, is_by_turns
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 
-_TURNS = "by_turns"
 #: What is done where the ranks' threads, or their loaders' workers, take turns on their cores.
 _TURNS_ON_CORES: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
 
@@ -61,5 +60,5 @@ def _is_symptom(one: Candidate) -> bool:
     if one.code == "host_starved":
         return one.remedy is None or one.remedy.cure not in _TURNS_ON_CORES
     if one.code == "slower_compute":
-        return any(row.name == _TURNS for row in one.evidence)
+        return is_by_turns(one.evidence)
     return one.code in ("unsteady", "alternating_load") or (one.seen is not None and one.seen.steps == 1)

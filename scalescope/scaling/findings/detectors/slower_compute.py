@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalescope.records.statistics import is_beyond_chance
-from scalescope.scaling.finding import AT_LEAST, INPUTS, Code, Cure, EvidenceRow, Remedy, is_counted
+from scalescope.scaling.finding import AT_LEAST, BY_TURNS, INPUTS, Code, Cure, EvidenceRow, Remedy, is_counted
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
 from scalescope.scaling.findings.detectors.own_work import computes_beside, looks_for_nan
@@ -336,7 +336,7 @@ def by_turns(common: InCommon) -> Reason | None:
         return None
     row = EvidenceRow(
         kind="figure",
-        name="by_turns",
+        name=BY_TURNS,
         ms=taken / common.steps / 1e6,
         calls=float(turns.sum()) / common.steps,
         value=float(np.median(common.longer[turns])) / 1e6,
