@@ -28,6 +28,7 @@ from scalescope.scaling.finding import (
     EvidenceRow,
     Finding,
     Remedy,
+    is_known,
     is_now_and_then,
     is_of_steady_steps,
     ranked,
@@ -85,6 +86,8 @@ def with_now_and_then(findings: Sequence[Finding], analysis: RunAnalysis) -> lis
     found = _finding(analysis)
     if found is None or any(_says_the_same(one, found) for one in findings):
         return list(findings)
+    if found.code == _OWN["compute"][0] and any(map(is_known, findings)):
+        return list(findings)  # threads that take turns on cores compute for longer now and then, with no more to do
     others = [_without(one, found) for one in findings if not _is_part_of(one, found)]
     unpriced = [one for one in others if one.ms is None and one.code != "nothing"]
     return [*ranked([found, *(one for one in others if one.ms is not None)]), *unpriced]
