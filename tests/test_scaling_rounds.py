@@ -16,7 +16,7 @@ from tests.test_scaling_bounds import run_of, split
 
 RANKS, STEPS, COUNT = 2, 4, 12
 SLOW_MS, QUICK_MS, COMPUTE_MS = 2.0, 0.5, 60.0
-COPY = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+FILL, COPY = "torch::distributed::reducer::mul_out", "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 
 
 @dataclass
@@ -36,6 +36,9 @@ class Rounds:
     may_wait_unseen: bool = False
     at_once: int = 1  # so many run beside each other
     more: int = 0  # so many more in each step than in the one before
+    ddp_at: tuple[int, int] | None = (
+        None  # DDP fills its first bucket before this collective, empties its last after this
+    )
 
     def scene(self) -> Any:
         activities, transfers = [], []
@@ -55,6 +58,9 @@ class Rounds:
                 ))  # fmt: skip
         if self.by_ddp:
             activities.append(_activity(COPY, 0, 0))
+        for step in range(STEPS) if self.ddp_at is not None else ():
+            for name, at in zip((FILL, COPY), self.ddp_at or (), strict=True):
+                activities.append(_activity(name, 0, 1_000_000 * (1000 * step + at), step=10 + step))
         graph = SimpleNamespace(ranks=[0, 1], step_numbers=[10 + step for step in range(STEPS)],
                                 activities=activities, transfers=transfers)  # fmt: skip
         bare = sum(one.traced_ns * (1 - one.hidden) for one in transfers) / STEPS / 1e6 / self.at_once
@@ -72,8 +78,8 @@ class Rounds:
         )
 
 
-def _activity(name: str, rank: int, begun: int, kind: int = COMPUTE) -> Any:
-    return SimpleNamespace(name=name, rank=rank, kind=kind, traced_start=begun)
+def _activity(name: str, rank: int, begun: int, kind: int = COMPUTE, step: int = -1) -> Any:
+    return SimpleNamespace(name=name, rank=rank, kind=kind, traced_start=begun, step=step)
 
 
 def found(rounds: Rounds) -> Candidate | None:
@@ -128,6 +134,21 @@ def test_only_what_could_be_one_collective_is_rounds(rounds: Rounds, told: bool)
     one = found(rounds)
     assert (one is not None) is told
     assert one is None or one.code == ("small_buckets" if rounds.by_ddp else "small_collectives")
+
+
+@pytest.mark.parametrize(
+    ("ddp_at", "buckets", "others"), [((8, 12), 4, 8), ((-1, 2), 3, 9), ((4, 7), 4, 8), ((-1, 12), 12, 0)],
+    ids=["before the backward pass", "after it", "before and after it", "none"],
+)  # fmt: skip
+def test_what_a_loop_reduces_beside_ddp_is_no_bucket_of_its(ddp_at: tuple[int, int], buckets: int, others: int) -> None:
+    """Of 30 figures that were reduced one by one *small buckets cost 22.2 ms* was told, and to enlarge buckets."""
+    told = with_rounds(Rounds(ddp_at=ddp_at, slow_ms=8.0).scene(), [])
+    calls = {one.code: row.calls for one in told for row in one.evidence if row.name in ("all_reduces", "collectives")}
+    assert calls == {"small_buckets": buckets} | ({"small_collectives": others} if others else {})
+    by_code = {one.code: one.remedy for one in told}
+    for code, cure in {"small_buckets": "larger_buckets", "small_collectives": "merge_tensors"}.items():
+        remedy = by_code.get(code)
+        assert remedy is None or remedy.cure == cure
 
 
 def test_what_an_optimiser_broadcasts_beside_ddp_is_no_bucket_of_its() -> None:

@@ -6,13 +6,15 @@ collective in place of several is one round in place of several. Where the quick
 may be data, and what is lost is a bound.
 
 Which can be put together the step tells: DDP's are cut by its buckets, and of others those between which nothing
-multiplies. A collective of activations has layers before and behind it.
+multiplies. A collective of activations has layers before and behind it. DDP fills a bucket before it hands it over, and
+copies out of it afterwards: what a loop reduces before the first of those operators in a step, or after the last, is
+its own, as a loss or a count of samples is.
 """
 
 import statistics
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import msgspec
 
@@ -33,8 +35,9 @@ _NO_DATA = 0.5
 _MANY = 8
 _NEEDED_THERE = MOVE_NO_DATA | PAIRWISE | named(lambda facts: facts.personalised)
 _SAME: tuple[Code, ...] = ("small_buckets", "small_collectives")
-#: DDP's own operators, by which a trace without shapes tells its buckets.
-_OF_DDP = ("torch.distributed.ddp.reducer::", "torch::distributed::reducer::")
+#: DDP's own operators, by which a trace without shapes tells its buckets: what copies out of them, and what fills them.
+_EMPTIES, _FILLS = "torch.distributed.ddp.reducer::", "torch::distributed::reducer::"
+_OF_DDP = (_EMPTIES, _FILLS)
 _USUAL_MIB = 25.0
 
 
@@ -61,14 +64,40 @@ def with_rounds(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate
 
 
 def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Yield a candidate for what many rounds cost, unless as much is `told` already."""
+    """Yield a candidate for what many rounds cost, of DDP's buckets and of the others, unless it is `told` already."""
     if not scene.replayer.on_cpu or scene.may_wait_unseen:
         return
-    by_ddp = is_by_ddp(scene)
-    runs = _runs(scene, by_ddp)
+    buckets = _buckets(scene) if is_by_ddp(scene) else set()
+    runs = _runs(scene, buckets)
+    for by_ddp in (True, False):
+        yield from _of_runs(scene, [run for run in runs if (id(run[0][0]) in buckets) is by_ddp], told, by_ddp=by_ddp)
+
+
+def _buckets(scene: Scene) -> set[int]:
+    """Return the ids of the transfers that are DDP's buckets: reduced on all between its first and last operator."""
+    graph = scene.replayer.graph
+    rank = graph.ranks[0]
+    filled: dict[int, int] = {}
+    emptied: dict[int, int] = {}
+    for node in graph.activities:
+        if node.rank == rank and node.name.startswith(_FILLS):
+            filled[node.step] = min(node.traced_start, filled.get(node.step, node.traced_start))
+        elif node.rank == rank and node.name.startswith(_EMPTIES):
+            emptied[node.step] = max(node.traced_start, emptied.get(node.step, node.traced_start))
+    found = set()
+    for one in graph.transfers:
+        if one.operation in REDUCE_ON_ALL and rank in one.members:
+            begins = graph.activities[one.members[rank]].traced_start
+            if filled.get(one.step, begins) <= begins <= emptied.get(one.step, begins):
+                found.add(id(one))
+    return found
+
+
+def _of_runs(
+    scene: Scene, runs: list[list[list[Transfer]]], told: Sequence[Candidate], *, by_ddp: bool
+) -> Iterator[Candidate]:
     held = [one for run in runs for of_step in run for one in of_step]
     operation = Counter(one.operation for one in held).most_common(1)[0][0] if held else ""
-    by_ddp = by_ddp and operation in REDUCE_ON_ALL  # an optimiser that shares its states broadcasts beside DDP
     lost = _lost(scene, runs)
     if not lost:
         return
@@ -121,7 +150,7 @@ def _bare_ms(scene: Scene) -> list[float]:
     return list(found.values())
 
 
-def _runs(scene: Scene, by_ddp: bool) -> list[list[list[Transfer]]]:
+def _runs(scene: Scene, buckets: Set[int]) -> list[list[list[Transfer]]]:
     """Return the runs of quick collectives that could be one, each with its members by step; the same in all steps."""
     graph = scene.replayer.graph
     rank = graph.ranks[0]
@@ -149,7 +178,9 @@ def _runs(scene: Scene, by_ddp: bool) -> list[list[list[Transfer]]]:
         if before.operation != after.operation or set(before.members) != set(after.members):
             return False
         begins = [graph.activities[one.members[rank]].traced_start for one in (before, after)]
-        if by_ddp and after.operation in REDUCE_ON_ALL:
+        if (id(before) in buckets) is not (id(after) in buckets):
+            return False
+        if id(after) in buckets:
             return True
         return bisect_left(multiplied, begins[0]) == bisect_left(multiplied, begins[1])
 
