@@ -99,6 +99,22 @@ def test_an_answer_says_that_two_profiler_steps_make_an_iteration(tmp_path: Path
     assert "2 ProfilerSteps make an iteration" in said and answer.quality.verdict == "good"
 
 
+def test_one_long_step_among_others_does_not_make_several_of_them_an_iteration(tmp_path: Path) -> None:
+    """A validation of 137 ms between steps of 20: *of 6 ProfilerSteps 2 hold a step of the optimizer* was told of 6."""
+    (out := tmp_path / "traces").mkdir()
+    for path in sorted((DATA / "pageable_copies_n2").glob("*.json.gz")):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        timed = [one for one in trace["traceEvents"] if "ts" in one]
+        named = [one for one in timed if str(one.get("name")).startswith("ProfilerStep") and "dur" in one]
+        steps = sorted((one for one in named if one.get("cat") == "user_annotation"), key=lambda one: one["ts"])
+        long, after = steps[-3], steps[-2]["ts"]
+        for one in timed:
+            one["ts"] += 30 * long["dur"] if one["ts"] >= after else 0
+        long["dur"] *= 31
+        (out / path.name.removesuffix(".gz")).write_text(json.dumps(trace))
+    assert not [reason for reason in analyze_run(out).quality.reasons if "ProfilerStep" in reason]
+
+
 @pytest.mark.parametrize(
     ("view_ns", "misscaled"),
     [

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from scalescope.scaling.rank.step_sources.optimizer import optimizer_ends
+from scalescope.scaling.rank.step_sources.optimizer import optimizer_ends_within
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.trace import Trace
 
@@ -23,8 +23,9 @@ def updates_per_step(trace: Trace, steps: Steps) -> tuple[int, ...]:
     """
     if steps.source != "profiler" or not len(steps) or trace.cut_off:
         return ()
-    ends = optimizer_ends(trace) + trace.header.base_ns
-    at = steps.of(ends)
+    base = trace.header.base_ns
+    begins, until = steps.start - base, np.append(steps.start[1:], steps.end[-1:]) - base
+    at = steps.of(optimizer_ends_within(trace, begins, until) + base)
     counts = np.bincount(at[at >= 0], minlength=len(steps)).tolist()
     return tuple(counts) if any(counts) else ()
 

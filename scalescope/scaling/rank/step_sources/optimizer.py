@@ -12,7 +12,7 @@ from scalescope.scaling.trace.trace import Trace
 
 _ANNOTATION = "Optimizer.step#"
 #: Optimizers that step one after the other belong to one step of the job: nearer to each other than this share of the
-#: median distance.
+#: longest distance.
 _TOGETHER = 0.2
 
 
@@ -32,6 +32,23 @@ def optimizer_ends(trace: Trace) -> Ints:
     return _last_of_each(trace.annotations.start[rows], trace.annotations.end[rows])
 
 
+def optimizer_ends_within(trace: Trace, begins: Ints, until: Ints) -> Ints:
+    """Return when the optimizer's steps end, ascending, where steps are known: those of two steps are never one.
+
+    `begins`, `until`: the steps, on the file's clock. What is near is so beside its own step: one long step among
+    others makes none of them short.
+    """
+    rows = _annotated(trace)
+    start, end = trace.annotations.start[rows], trace.annotations.end[rows]
+    found = [np.empty(0, np.int64)]
+    for begin, last in zip(begins.tolist(), until.tolist(), strict=True):
+        inside = (end > begin) & (end <= last)
+        # from the last one to the next step's first it is as far as what the step has before and behind them
+        around = last - begin - int(start[inside].max() - start[inside].min()) if inside.any() else 0
+        found.append(_last_of_each(start[inside], end[inside], around))
+    return np.concatenate(found)
+
+
 def _annotated(trace: Trace) -> Ints:
     """Return the rows of the optimizers' annotations on the thread that has the first of them, ascending in time."""
     spans = trace.annotations
@@ -41,12 +58,12 @@ def _annotated(trace: Trace) -> Ints:
     return rows[spans.thread[rows] == spans.thread[rows[0]]] if rows.size else rows
 
 
-def _last_of_each(start: Ints, end: Ints) -> Ints:
-    """Return the ends, of optimizers that step together the last one's."""
+def _last_of_each(start: Ints, end: Ints, at_least: int = 0) -> Ints:
+    """Return the ends, of optimizers that step together the last one's; the longest distance is so much at least."""
     if start.size < 2:
         return end
     distance = start[1:] - start[:-1]
     gaps = start[1:] - end[:-1]
-    last = np.append(gaps > _TOGETHER * float(distance.max()), True)
+    last = np.append(gaps > _TOGETHER * max(float(distance.max()), at_least), True)
     ends: Ints = end[last]
     return ends
