@@ -133,7 +133,7 @@ def test_what_all_hosts_do_behind_a_wait_for_their_devices_comes_before_the_wait
     causes_of(tmp_path, step)
     first = _first_finding(tmp_path)
     assert (first.code, first.rank) == ("host_stall", None) and first.ms == pytest.approx(12.0, rel=0.1)
-    assert "which nothing hides, as all hosts wait for their devices in each step" in because(first)
+    assert "which nothing hides, as the host waits for its device in each step" in because(first)
 
 
 @pytest.mark.parametrize("inner", [None, "aten::detach"])

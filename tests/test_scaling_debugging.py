@@ -1,6 +1,7 @@
 """Modes for debugging that are left on: told with what they cost, on devices against a host that runs without them."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,20 +33,20 @@ class Blocking(HostTrace):
             launch["dur"] = round(self.clock - launch["ts"], 3)
 
 
-def looking(trace: HostTrace, _number: int, each: int = 1) -> None:
-    """A step under anomaly detection; `each`: it looks behind every so many nodes."""
+def looking(trace: HostTrace, _number: int, each: int = 1, us: float = KERNEL_US) -> None:
+    """A step under anomaly detection; `each`: it looks behind every so many nodes, 0: it is switched off."""
     for _ in range(20):
         with trace.inside("cpu_op", "aten::view"):
-            trace.python(100.0)  # what Python takes to format where it was called
+            trace.python(100.0 if each else 1.0)  # what Python takes to format where it was called
         trace.python()
-        trace.kernel("aten::addmm", KERNEL_US)
-        trace.kernel("aten::relu", KERNEL_US / 4)
+        trace.kernel("aten::addmm", us)
+        trace.kernel("aten::relu", us / 4)
     with trace.backward():
         for layer in range(20):
             with trace.inside("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0"):
                 with trace.inside("cpu_op", "AddmmBackward0"):
-                    trace.kernel("aten::mm", 2 * KERNEL_US)
-                if layer % each == 0:
+                    trace.kernel("aten::mm", 2 * us)
+                if each and layer % each == 0:
                     trace.kernel("aten::isnan", 3.0, "ne")
                     trace.kernel("aten::any", 3.0, "any")
                     trace.item()
@@ -84,6 +85,17 @@ def test_anomaly_detection_on_all_devices_is_told_and_not_the_waits_that_it_make
     assert "all ranks look for NaN" in because(one) and "20 times a step" in because(one)
     assert one.remedy is not None and one.remedy.cure == "no_anomaly_detection"
     assert all(found.code != "synchronising" for found in findings(tmp_path / "looks"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_of_a_host_that_is_no_faster_than_its_device_the_stacks_are_told_as_well(ranks: int, tmp_path: Path) -> None:
+    """A third of what the mode took was told, of a host that formats stacks while its device has nothing to do."""
+    took = written(tmp_path / "on", *[(HostTrace, partial(looking, us=4.0))] * ranks)
+    without = written(tmp_path / "off", *[(HostTrace, partial(looking, us=4.0, each=0))] * ranks)
+    one = first(tmp_path / "on")
+    assert one.code == "debug_mode" and one.ms is not None
+    assert 0.7 * (took - without) <= one.ms <= 1.05 * (took - without)
+    assert ("all ranks look" if ranks > 1 else "it looks") in because(one)
 
 
 def test_a_look_at_few_tensors_is_no_anomaly_detection(tmp_path: Path) -> None:

@@ -89,8 +89,8 @@ def _report_traces(paths: list[Path], out: Path | None, *, redact: bool) -> tupl
     """Write one page of all the traces: files given one by one are ranks of one job; return the answers, too."""
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
     page = out or folder / ("report-redacted.html" if redact else "report.html")
-    refuse_to_lose(page, "page", str(page), "name another FILE with --html")  # somebody's own may have that name
     answers = analyze(paths, write=False)
+    refuse_to_lose(page, "page", str(page), "name another FILE with --html")  # somebody's own may have that name
     if redact:
         answers = redacted_answers(answers, paths)
     return write_page(answers, paths[0], page, redact=redact), answers

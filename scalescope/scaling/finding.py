@@ -116,6 +116,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     inference: bool = False  # the job trains nothing
     jax: bool = False  # the job is written in JAX
     compiled: bool = False  # its kernels are of torch.compile's making already
+    alone: bool = False  # one rank is the whole job
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

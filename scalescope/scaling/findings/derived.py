@@ -59,6 +59,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         inference=not analysis.trains,
         jax=analysis.framework == "jax",
         compiled=compiled,
+        alone=analysis.world_size == 1,
     )
     return replace(finding, remedy=remedy)
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from scalescope.scaling.rank.step_sources.optimizer import optimizer_ends_within
+from scalescope.scaling.rank.step_sources.optimizer import TOGETHER, optimizer_spans
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.trace import Trace
 
@@ -23,10 +23,13 @@ def updates_per_step(trace: Trace, steps: Steps) -> tuple[int, ...]:
     """
     if steps.source != "profiler" or not len(steps) or trace.cut_off:
         return ()
-    base = trace.header.base_ns
-    begins, until = steps.start - base, np.append(steps.start[1:], steps.end[-1:]) - base
-    at = steps.of(optimizer_ends_within(trace, begins, until) + base)
-    counts = np.bincount(at[at >= 0], minlength=len(steps)).tolist()
+    start, end = optimizer_spans(trace)
+    at = steps.of(end + trace.header.base_ns)
+    # of optimizers that step together, as a generator's and a discriminator's, the last one
+    together = np.zeros(at.size, bool)
+    length = (steps.end - steps.start)[at[:-1]] if at.size else at
+    together[:-1] = (at[1:] == at[:-1]) & (start[1:] - end[:-1] <= TOGETHER * length)
+    counts = np.bincount(at[(at >= 0) & ~together], minlength=len(steps)).tolist()
     return tuple(counts) if any(counts) else ()
 
 

@@ -45,7 +45,7 @@ _OWN: dict[What, tuple[Code, Cure]] = {
 #: What the means over a window make of it.
 _SAME_CAUSE: frozenset[Code] = frozenset({"own_work", "more_work", "slower_compute"})
 #: Of fewer steps nothing is told; nor where a larger share of them is longer.
-_LEAST_STEPS, _MOST_LONG = 4, 0.5
+_LEAST_STEPS, _MOST_LONG = 3, 0.5
 #: A longer step is so by this share of a typical one at least, and so many times what any other step is.
 _LONGER, _TIMES = 0.25, 3
 #: A single one is so by as much as a step takes, as are those of all ranks: an optimiser's step comes so, too.

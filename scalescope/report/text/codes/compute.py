@@ -6,6 +6,7 @@ from scalescope.report.text.codes.evidence import (
     computing,
     first_of,
     in_some_steps,
+    is_of_several,
     is_on_cpu,
     longer,
     row_of,
@@ -58,7 +59,7 @@ def more_work(finding: Finding) -> str:
     if inputs is not None and inputs.value is not None:
         return f"it computes on {factor(inputs.value)} as much data as the others, in the same operators"
     if (some := in_some_steps(finding)) is not None:
-        whose = "the ranks compute" if finding.rank is None else "it computes"
+        whose = "the ranks compute" if is_of_several(finding) else "it computes"
         if (more := row_of(finding, TIMES_COMPUTE)) is not None and more.value is not None:
             return (
                 f"{some[0]} {whose} {factor(more.value)} as long as in the others, and launch more, as in validation: "

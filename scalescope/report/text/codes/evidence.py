@@ -33,6 +33,18 @@ def is_on_cpu(finding: Finding) -> bool:
     return finding.remedy is not None and finding.remedy.on_cpu
 
 
+def is_of_several(finding: Finding) -> bool:
+    """Tell whether a finding is of several ranks alike: not of one, nor of a job that is one rank."""
+    return finding.rank is None and not (finding.remedy is not None and finding.remedy.alone)
+
+
+def host_does(finding: Finding, several: str, one: str) -> str:
+    """Return whose host does something, and what it does: of several hosts, and of one."""
+    if is_of_several(finding):
+        return f"the hosts {several}"
+    return f"{'the' if finding.rank is None else 'its'} host {one}"
+
+
 def computing(finding: Finding) -> str:
     """Return what computes: a device has kernels."""
     return "operators" if is_on_cpu(finding) else "kernels"

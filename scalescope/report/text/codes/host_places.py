@@ -1,6 +1,7 @@
 """What hosts do step after step at one place of the code, or wherever Python runs, in words."""
 
 from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.text.codes.evidence import host_does, is_of_several
 from scalescope.scaling.evidence.interruptions import SWITCH_INTERVAL_NS
 from scalescope.scaling.finding import EACH_PASS, EvidenceRow, Finding
 from scalescope.scaling.trace.families import ENGINE_FRAMES
@@ -17,13 +18,14 @@ def each_pass(finding: Finding, gaps: EvidenceRow) -> str | None:
     # autograd's frame around a node says no more than the node
     place = f"before {after}" if before.startswith(ENGINE_FRAMES) else f"between {before} and {after}"
     each = milliseconds(row.ms)
-    comes = "they come" if finding.rank is None else "it comes"
+    comes = "they come" if is_of_several(finding) else "it comes"
     return f"typically {each} each of the {row.calls:.0f} times that {comes} {place}: Python there, such as a hook"
 
 
 def lock_waits(finding: Finding, waits: EvidenceRow) -> str:
     """Return that hosts wait for the interpreter's lock, and by what that is known."""
-    whose, which = ("the hosts wait", "each") if finding.rank is None else ("its host waits", "this")
+    whose = host_does(finding, "wait", "waits")
+    which = "each" if is_of_several(finding) else "this"
     quantum = milliseconds(SWITCH_INTERVAL_NS / 1e6)
     often = f"{waits.calls:.0f} times a step" if waits.calls is not None else "again and again"
     return (

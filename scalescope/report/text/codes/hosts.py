@@ -2,8 +2,16 @@
 
 from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
-from scalescope.report.drawing.numbers import milliseconds, ordinal
-from scalescope.report.text.codes.evidence import first_of, in_some_steps, is_on_cpu, long_steps_of, row_of
+from scalescope.report.drawing.numbers import listing, milliseconds, ordinal
+from scalescope.report.text.codes.evidence import (
+    first_of,
+    host_does,
+    in_some_steps,
+    is_of_several,
+    is_on_cpu,
+    long_steps_of,
+    row_of,
+)
 from scalescope.report.text.codes.host_places import each_pass, lock_waits
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.finding import (
@@ -18,6 +26,7 @@ from scalescope.scaling.finding import (
     LOCK_WAITS,
     READ_VALUES,
     SHOWN_BY_WAITS,
+    EvidenceRow,
     Finding,
     is_of_one_step,
 )
@@ -27,7 +36,7 @@ _A_WORD_MS = 0.5
 
 
 def debug_mode(finding: Finding) -> str:
-    who, verb = ("all ranks", "") if finding.rank is None else ("it", "s")
+    who, verb = ("all ranks", "") if is_of_several(finding) else ("it", "s")
     if (looks := row_of(finding, ANOMALY)) is not None and looks.calls is not None:
         return (
             f"{who} look{verb} for NaN behind the backward pass's operators, {looks.calls:,.0f} times a step, and "
@@ -40,14 +49,14 @@ def debug_mode(finding: Finding) -> str:
 
 def loading(finding: Finding) -> str:
     if (long := long_steps_of(finding)) is not None:
-        whose = "the hosts wait" if finding.rank is None else "its host waits"
+        whose = host_does(finding, "wait", "waits")
         often = f"in {long.calls:.0f} of {long.value:.0f} steps"
         return f"{often} {whose} {milliseconds(long.ms or 0.0)} for a batch, which its loader makes too slowly"
     if (some := in_some_steps(finding)) is not None:
-        whose = "the hosts load" if finding.rank is None else "its host loads"
+        whose = host_does(finding, "load", "loads")
         return f"{some[0]} {whose} data for {some[1]} longer than in the others"
     row = first_of(finding, "annotation")
-    whose = "the hosts load" if finding.rank is None else "its host loads"
+    whose = host_does(finding, "load", "loads")
     # torch's own mark of its loader tells nothing beyond that data are loaded
     plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
     named = f" ({row.name})" if row is not None and not plain else ""
@@ -83,10 +92,10 @@ def stall(finding: Finding) -> str:
         where = f" in {row.name.removeprefix('gap_in ')}, which pickles and unpickles"
     elif place in OBJECT_COLLECTIVES.values():
         where += ", which pickles"
-    whose = "the hosts do" if finding.rank is None else "its host does"
+    whose = host_does(finding, "do", "does")
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
-        hosts = "the hosts keep" if finding.rank is None else "its host keeps"
-        return f"{some[0]} {hosts} nothing running for {some[1]} longer than in the others"
+        keeps = host_does(finding, "keep", "keeps")
+        return f"{some[0]} {keeps} nothing running for {some[1]} longer than in the others"
     nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(row.ms)}"
     if is_of_one_step(finding) or finding.backed == "bound":
         beside = f" a step, the others' for {milliseconds(row.others_ms)} at most" if row.others_ms is not None else ""
@@ -98,8 +107,19 @@ def stall(finding: Finding) -> str:
     if (every := row_of(finding, EVERY)) is not None and every.value is not None:
         nothing += f", every {ordinal(round(every.value))} one,"
     if (each := each_pass(finding, row)) is not None:
-        return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}{_shown(finding)}"
-    return f"{nothing}{where}{_shown(finding)}"
+        nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}"
+        return f"{nothing}{_elsewhere(finding, row)}{_shown(finding)}"
+    return f"{nothing}{where}{_elsewhere(finding, row)}{_shown(finding)}"
+
+
+def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
+    """Return where else a host stands still as well: what a stall costs is of all its places."""
+    places = [
+        f"for {milliseconds(row.ms)} before {row.name.removeprefix('gap_before ')}"
+        for row in finding.evidence
+        if row is not told and row.name.startswith("gap_before ") and row.ms is not None
+    ]
+    return f", and also {listing(places)}" if places else ""
 
 
 def _shown(finding: Finding) -> str:
@@ -108,7 +128,10 @@ def _shown(finding: Finding) -> str:
     if waits is None:
         return ""
     often = f" {waits.calls:.0f} times a step" if waits.calls is not None and waits.calls >= 1.5 else " in each step"
-    return f", which nothing hides, as all hosts wait for their devices{often}"
+    # what one rank alone does is told of hosts that all wait
+    alone = finding.rank is None and not is_of_several(finding)
+    waiting = "the host waits for its device" if alone else "all hosts wait for their devices"
+    return f", which nothing hides, as {waiting}{often}"
 
 
 #: Interruptions of which so many lie between two operators may be waits for the interpreter's lock.
@@ -130,7 +153,7 @@ def starved(finding: Finding) -> str:
         )
     row, off = row_of(finding, "host_ms"), row_of(finding, "interruptions")
     if off is not None and off.ms is not None:
-        whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
+        whose, which = host_does(finding, "stand", "stands"), "their" if is_of_several(finding) else "its"
         beside = f" (the others' {milliseconds(off.others_ms)})" if off.others_ms is not None else ""
         workers = row_of(finding, LOADER_WORKERS)
         waits_ms = (workers.ms or 0.0) if workers is not None else 0.0
@@ -155,13 +178,16 @@ def host_bound(finding: Finding) -> str:
     if is_on_cpu(finding) and row is not None and row.ms:
         count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
         idle = milliseconds(row.ms)
-        return f"between the {count}operators of a step the hosts do other things, such as Python, for up to {idle}"
+        doing = host_does(finding, "do", "does")
+        return f"between the {count}operators of a step {doing} other things, such as Python, for up to {idle}"
     if is_on_cpu(finding):
-        return "between the operators of a step the hosts do other things, such as Python"
-    idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
-        "the devices wait for launches")  # fmt: skip
+        return f"between the operators of a step {host_does(finding, 'do', 'does')} other things, such as Python"
+    waiting = "the devices wait" if is_of_several(finding) else "the device waits"
+    idle = f"{waiting} {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
+        f"{waiting} for launches")  # fmt: skip
     if row_of(finding, HIDDEN) is not None:
-        idle = "without what devices do beyond that, they wait for launches"
+        those, wait = ("devices do", "they wait") if is_of_several(finding) else ("the device does", "it waits")
+        idle = f"without what {those} beyond that, {wait} for launches"
     if launches is None or not launches.calls:
         return idle
     beside = row_of(finding, BESIDE)

@@ -5,6 +5,8 @@ from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.modes.debugging import Debugging, PerStep
 
 ANOMALY, BLOCKING = "anomaly_detection", "blocking_launches"
+#: The figure that says how much of anomaly detection keeps where operators were called.
+STACKS = "stacks"
 
 
 def debugging_causes(common: CommonSteps) -> list[HostCause]:
@@ -35,10 +37,15 @@ def _cause(
     rows = [common.row(one, ns) for one, (_, ns) in modes]
     least = min(rows, key=lambda row: float(row.mean()))
     count = sum(sum(often) / len(often) for _, (often, _) in modes) / len(modes)
+    figures = [HostFigure(kind="mode", name=name, ns=float(least.mean()), count=count)]
+    stacks = [sum(own.stacks_ns) / len(own.stacks_ns) for one, _ in modes
+              if (own := common.by_rank[one].debugging) is not None and own.stacks_ns]  # fmt: skip
+    if name == ANOMALY and stacks:
+        figures.append(HostFigure(kind="mode", name=STACKS, ns=min(stacks), count=count))
     return HostCause(
         code="debug_mode",
         rank=rank,
         steps=common.steps,
         ns=tuple(least.tolist()),
-        evidence=(HostFigure(kind="mode", name=name, ns=float(least.mean()), count=count),),
+        evidence=tuple(figures),
     )

@@ -6,15 +6,15 @@ collective in place of several is one round in place of several. Where the quick
 may be data, and what is lost is a bound.
 
 Which can be put together the step tells: DDP's are cut by its buckets, and of others those between which nothing
-multiplies. A collective of activations has layers before and behind it. DDP fills a bucket before it hands it over, and
-copies out of it afterwards: what a loop reduces before the first of those operators in a step, or after the last, is
-its own, as a loss or a count of samples is.
+multiplies. A collective of activations has layers before and behind it. Of a loop that reduces gradients by DDP and
+something of its own besides, as each gradient's norm, an all-reduce is DDP's where its reducer has filled a bucket
+since the one before.
 """
 
 import statistics
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -35,10 +35,13 @@ _NO_DATA = 0.5
 _MANY = 8
 _NEEDED_THERE = MOVE_NO_DATA | PAIRWISE | named(lambda facts: facts.personalised)
 _SAME: tuple[Code, ...] = ("small_buckets", "small_collectives")
-#: DDP's own operators, by which a trace without shapes tells its buckets: what copies out of them, and what fills them.
-_EMPTIES, _FILLS = "torch.distributed.ddp.reducer::", "torch::distributed::reducer::"
-_OF_DDP = (_EMPTIES, _FILLS)
+#: DDP's own operators, by which a trace without shapes tells its buckets.
+_OF_DDP = ("torch.distributed.ddp.reducer::", "torch::distributed::reducer::")
+_EMPTIES = "copy_bucket_to_grad"  # of these, what follows the exchange
 _USUAL_MIB = 25.0
+
+
+_Run = list[list[Transfer]]  # by step, one behind the other
 
 
 class _Lost(msgspec.Struct, frozen=True):
@@ -64,38 +67,10 @@ def with_rounds(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate
 
 
 def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Yield a candidate for what many rounds cost, of DDP's buckets and of the others, unless it is `told` already."""
+    """Yield a candidate for what many rounds cost, unless as much is `told` already."""
     if not scene.replayer.on_cpu or scene.may_wait_unseen:
         return
-    buckets = _buckets(scene) if is_by_ddp(scene) else set()
-    runs = _runs(scene, buckets)
-    for by_ddp in (True, False):
-        yield from _of_runs(scene, [run for run in runs if (id(run[0][0]) in buckets) is by_ddp], told, by_ddp=by_ddp)
-
-
-def _buckets(scene: Scene) -> set[int]:
-    """Return the ids of the transfers that are DDP's buckets: reduced on all between its first and last operator."""
-    graph = scene.replayer.graph
-    rank = graph.ranks[0]
-    filled: dict[int, int] = {}
-    emptied: dict[int, int] = {}
-    for node in graph.activities:
-        if node.rank == rank and node.name.startswith(_FILLS):
-            filled[node.step] = min(node.traced_start, filled.get(node.step, node.traced_start))
-        elif node.rank == rank and node.name.startswith(_EMPTIES):
-            emptied[node.step] = max(node.traced_start, emptied.get(node.step, node.traced_start))
-    found = set()
-    for one in graph.transfers:
-        if one.operation in REDUCE_ON_ALL and rank in one.members:
-            begins = graph.activities[one.members[rank]].traced_start
-            if filled.get(one.step, begins) <= begins <= emptied.get(one.step, begins):
-                found.add(id(one))
-    return found
-
-
-def _of_runs(
-    scene: Scene, runs: list[list[list[Transfer]]], told: Sequence[Candidate], *, by_ddp: bool
-) -> Iterator[Candidate]:
+    runs, by_ddp = _of_one_sort(_runs(scene))
     held = [one for run in runs for of_step in run for one in of_step]
     operation = Counter(one.operation for one in held).most_common(1)[0][0] if held else ""
     lost = _lost(scene, runs)
@@ -150,8 +125,15 @@ def _bare_ms(scene: Scene) -> list[float]:
     return list(found.values())
 
 
-def _runs(scene: Scene, buckets: Set[int]) -> list[list[list[Transfer]]]:
-    """Return the runs of quick collectives that could be one, each with its members by step; the same in all steps."""
+def _of_one_sort(runs: Sequence[tuple[_Run, bool]]) -> tuple[list[_Run], bool]:
+    """Return DDP's runs, or the others, of which there are more collectives; and whether they are DDP's."""
+    sorts = {by_ddp: [run for run, is_ddps in runs if is_ddps == by_ddp] for by_ddp in (False, True)}
+    most = max(sorts, key=lambda by_ddp: sum(len(run[0]) for run in sorts[by_ddp]))
+    return sorts[most], most
+
+
+def _runs(scene: Scene) -> list[tuple[_Run, bool]]:
+    """Return the runs of quick collectives that could be one, the same in all steps, with whether DDP makes them."""
     graph = scene.replayer.graph
     rank = graph.ranks[0]
     chosen = {graph.step_numbers[step] for step in scene.side.steps}
@@ -172,17 +154,17 @@ def _runs(scene: Scene, buckets: Set[int]) -> list[list[list[Transfer]]]:
         if node.rank == rank and node.kind == COMPUTE and kind_of(node.name) in MULTIPLYING
     )
 
+    begins = [graph.activities[one.members[rank]].traced_start for one in steps[0]]
+    of_ddp = _of_ddp(scene, rank, steps[0], begins)
+
     def together(at: int) -> bool:
         """Whether a collective could be one with that before it."""
         before, after = steps[0][at - 1], steps[0][at]
         if before.operation != after.operation or set(before.members) != set(after.members):
             return False
-        begins = [graph.activities[one.members[rank]].traced_start for one in (before, after)]
-        if (id(before) in buckets) is not (id(after) in buckets):
+        if of_ddp[at - 1] != of_ddp[at]:
             return False
-        if id(after) in buckets:
-            return True
-        return bisect_left(multiplied, begins[0]) == bisect_left(multiplied, begins[1])
+        return of_ddp[at] or bisect_left(multiplied, begins[at - 1]) == bisect_left(multiplied, begins[at])
 
     runs: list[list[int]] = []
     for at in range(len(usual)):
@@ -192,7 +174,31 @@ def _runs(scene: Scene, buckets: Set[int]) -> list[list[list[Transfer]]]:
             runs[-1].append(at)
         else:
             runs.append([at])
-    return [[[own[at] for at in run] for own in steps] for run in runs if len(run) > 1]
+    return [([[own[at] for at in run] for own in steps], of_ddp[run[0]]) for run in runs if len(run) > 1]
+
+
+def _of_ddp(scene: Scene, rank: int, step: Sequence[Transfer], begins: Sequence[int]) -> list[bool]:
+    """Tell which collectives of a step are DDP's: all-reduces before which its reducer has put gradients into a bucket.
+
+    An optimiser that shares its states broadcasts beside it, and a loop may reduce something of its own.
+    """
+    fills = sorted(
+        node.traced_start
+        for node in scene.replayer.graph.activities
+        if node.rank == rank and node.name.startswith(_OF_DDP) and not node.name.endswith(_EMPTIES)
+    )
+    if not fills:  # of what the reducer does, what it does behind the exchange may be all that is recorded
+        return [is_by_ddp(scene) and one.operation in REDUCE_ON_ALL for one in step]
+    graph = scene.replayer.graph
+    all_begins = sorted(
+        graph.activities[one.members[rank]].traced_start for one in graph.transfers if rank in one.members
+    )
+    found = []
+    for one, begin in zip(step, begins, strict=True):
+        at = bisect_left(all_begins, begin)
+        filled = bisect_left(fills, begin) - (bisect_left(fills, all_begins[at - 1]) if at else 0)
+        found.append(filled > 0 and one.operation in REDUCE_ON_ALL)
+    return found
 
 
 def _lost(scene: Scene, runs: Sequence[Sequence[Sequence[Transfer]]]) -> list[_Lost]:

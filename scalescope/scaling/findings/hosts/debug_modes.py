@@ -5,9 +5,10 @@ replay tells what its looks cost, which wait for the device, and host and device
 time at most.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.evidence.causes.debugging import ANOMALY, BLOCKING
+from scalescope.scaling.evidence.causes.debugging import ANOMALY, BLOCKING, STACKS
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
@@ -26,13 +27,20 @@ def debug_modes(scene: Scene) -> Iterator[Candidate]:
             yield Candidate(
                 code="debug_mode",
                 rank=cause.rank,
-                removals=(Removal("reads", cause.rank),) if by_replay else (),
+                removals=(Removal("reads", cause.rank), *_stacks(cause)) if by_replay else (),
                 gain_ms=None if by_replay else (ms, 0.0 if mode == BLOCKING else ms, ms),
                 evidence=_evidence(cause, mode, known=scene.replayer.on_cpu),
                 remedy=_remedy(mode),
                 at_most=mode == BLOCKING,
                 at_least=mode == ANOMALY,
             )
+
+
+def _stacks(cause: HostCause) -> Iterator[Removal]:
+    """Yield what takes the stacks out, which are kept with each node before what it launches."""
+    for one in cause.evidence:
+        if one.name == STACKS:
+            yield Removal("pause", cause.rank, round(one.ns), launches=math.ceil(one.count or 0.0))
 
 
 def without_their_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:

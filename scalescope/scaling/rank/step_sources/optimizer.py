@@ -12,8 +12,8 @@ from scalescope.scaling.trace.trace import Trace
 
 _ANNOTATION = "Optimizer.step#"
 #: Optimizers that step one after the other belong to one step of the job: nearer to each other than this share of the
-#: longest distance.
-_TOGETHER = 0.2
+#: largest distance, or of the ProfilerStep that holds them.
+TOGETHER = 0.2
 
 
 def by_optimizer(trace: Trace) -> Steps | None:
@@ -28,25 +28,13 @@ def by_optimizer(trace: Trace) -> Steps | None:
 
 def optimizer_ends(trace: Trace) -> Ints:
     """Return when the optimizer's steps end, ascending; of optimizers that step together the last one's."""
+    return _last_of_each(*optimizer_spans(trace))
+
+
+def optimizer_spans(trace: Trace) -> tuple[Ints, Ints]:
+    """Return when each optimizer's steps begin and end, ascending."""
     rows = _annotated(trace)
-    return _last_of_each(trace.annotations.start[rows], trace.annotations.end[rows])
-
-
-def optimizer_ends_within(trace: Trace, begins: Ints, until: Ints) -> Ints:
-    """Return when the optimizer's steps end, ascending, where steps are known: those of two steps are never one.
-
-    `begins`, `until`: the steps, on the file's clock. What is near is so beside its own step: one long step among
-    others makes none of them short.
-    """
-    rows = _annotated(trace)
-    start, end = trace.annotations.start[rows], trace.annotations.end[rows]
-    found = [np.empty(0, np.int64)]
-    for begin, last in zip(begins.tolist(), until.tolist(), strict=True):
-        inside = (end > begin) & (end <= last)
-        # from the last one to the next step's first it is as far as what the step has before and behind them
-        around = last - begin - int(start[inside].max() - start[inside].min()) if inside.any() else 0
-        found.append(_last_of_each(start[inside], end[inside], around))
-    return np.concatenate(found)
+    return trace.annotations.start[rows], trace.annotations.end[rows]
 
 
 def _annotated(trace: Trace) -> Ints:
@@ -58,12 +46,12 @@ def _annotated(trace: Trace) -> Ints:
     return rows[spans.thread[rows] == spans.thread[rows[0]]] if rows.size else rows
 
 
-def _last_of_each(start: Ints, end: Ints, at_least: int = 0) -> Ints:
-    """Return the ends, of optimizers that step together the last one's; the longest distance is so much at least."""
+def _last_of_each(start: Ints, end: Ints) -> Ints:
+    """Return the ends, of optimizers that step together the last one's."""
     if start.size < 2:
         return end
     distance = start[1:] - start[:-1]
     gaps = start[1:] - end[:-1]
-    last = np.append(gaps > _TOGETHER * max(float(distance.max()), at_least), True)
+    last = np.append(gaps > TOGETHER * float(distance.max()), True)
     ends: Ints = end[last]
     return ends
