@@ -85,7 +85,7 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
     waits = _waits_inside(starts, ends, blocking, is_handover, collectives)
     handovers = union(Intervals(starts[is_handover], ends[is_handover]), waits)
     compiling = np.array([bool(COMPILING.match(name)) for name in trace.names], bool)[names]
-    standing = _standing_in_python(trace.names, starts, ends, names)
+    standing = _standing_in_python(trace.names, starts, ends, names.astype(np.int64))
     between = union(union(handovers, standing), union(Intervals(starts[compiling], ends[compiling])))
     compute = difference(own, between)
     communication = union(
