@@ -179,11 +179,22 @@ def contradiction(run: RunAnalysis) -> str:
 
 
 def not_reached(run: RunAnalysis) -> str:
-    """Return that a step which was given is beyond what the traces come to, though they do not contradict it; or ""."""
+    """Return that what is told is not of the step that was given, though the traces do not contradict it; or ""."""
     as_run = run.as_run
     if as_run is None or as_run.untraced_by != "given" or as_run.contradicts is not None:
         return ""
-    if as_run.reason != "untraced_longer" or as_run.untraced_ms is None or as_run.step_ms is None:
+    if as_run.untraced_ms is None or as_run.step_ms is None:
+        return ""
+    if as_run.reason == "not_replayed":
+        shown = shown_step(run)
+        window = statistics.fmean(one.window_ms for one in shown) if shown else as_run.untraced_ms.value
+        if abs(as_run.untraced_ms.value - window) <= WORTH_SHOWING * window:
+            return ""
+        return (
+            f"--step-ms {milliseconds(as_run.untraced_ms.value)} is not what is told of: the traces are not replayed "
+            f"as run, so that all figures are of the profiled steps, of {milliseconds(window)}."
+        )
+    if as_run.reason != "untraced_longer":
         return ""
     return (
         f"--step-ms {milliseconds(as_run.untraced_ms.value)} is longer than the {milliseconds(as_run.step_ms)} that "
