@@ -16,6 +16,9 @@ from typing import Any, cast
 
 Json = dict[str, Any]
 
+#: A function of Python computes nothing where it calls no operator for so long, ns.
+STANDING_NS = 20_000
+
 PARTS = ("compute", "transfer", "wait", "unsplit", "memory", "data", "launch", "queued")
 SYMMETRIC = (
     "allreduce",
@@ -308,12 +311,21 @@ def cpu_partitions(traces: dict[int, Json]) -> dict[int, dict[int, dict[str, int
                    if e["name"] == "scalescope:data" or e["name"].startswith("enumerate(DataLoader)")]  # fmt: skip
         handover: list[tuple[int, int]] = []
         work: list[tuple[int, int]] = []
+        functions: list[tuple[int, int]] = []  # of Python, which compute by the operators that they call
+        names = {op["name"] for op in spans(trace, "cpu_op")}
+        of_python = {name for name in names if name.isidentifier() and name.endswith("Backward")}
+        of_python |= {name for name in names if f"{name}Backward" in of_python}
         for op in spans(trace, "cpu_op"):
             if op["tid"] != thread or op["name"].startswith("autograd::engine::evaluate_function"):
                 continue
             if op["name"] == "RegisterPostBackwardFunctionBackward":
                 continue
+            if op["name"] in of_python:
+                functions.append((op["start"], op["end"]))
+                continue
             (handover if op["name"].startswith(("c10d::", "_c10d")) else work).append((op["start"], op["end"]))
+        inside = carve(functions, work + handover)
+        work += [(start, end) for start, end in inside if end - start < STANDING_NS]
         layers += [("compute", start, end) for start, end in carve(work, loading + handover)]
         layers += [("data", start, end) for start, end in loading]
         bounds = [start for _, start, _ in steps] + [steps[-1][2]]

@@ -69,6 +69,15 @@ def test_which_of_the_two_is_slower_is_said_first_and_what_one_does_by_itself_af
     assert run_verdict(analyze_against(late, [calm])).level != "good"
 
 
+@pytest.mark.parametrize(("off_ms", "told"), [(2.0, "is as long as"), (4.0, "cannot be told in length from")])
+def test_a_step_that_may_well_be_longer_is_not_called_as_long(calm: Path, off_ms: float, told: str) -> None:
+    """*A step is as long as off's, within noise (32.8 ms to 53.2 ms; 95%: 0 to 40 ms)* was told of 26 ms more."""
+    run = analyze_against(calm, [calm])
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = off_ms / 2, -0.1, off_ms
+    assert f"a step {told} calm's, within noise (26.5 ms to 26.5 ms; 95%: " in run_verdict(run).headline
+
+
 def test_what_a_run_is_told_by_itself_is_what_it_is_told_alone() -> None:
     """Without a replay a cause was told that recording may be: of traces of which that cannot be told."""
     none = DATA / "gpt8_ddp_none_n2"

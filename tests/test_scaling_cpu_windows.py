@@ -49,6 +49,48 @@ def test_a_wait_inside_an_operator_is_no_compute_and_names_the_rank_that_is_wait
     assert (first.code, first.rank) == ("host_stall", 1) and first.ms == pytest.approx(15, abs=1.5)
 
 
+@pytest.mark.parametrize("name", ["Scaled", "ScaledBackward"])
+def test_a_function_of_python_that_stands_still_computes_nothing_and_costs_its_rank(tmp_path: Path, name: str) -> None:
+    """*14.1 ms are exposed wait, find the rank that comes last* was told of 27 ms a step in a backward pass."""
+    job = GlooJob()
+    for number in range(3, 9):
+        job.step(number)
+        job.compute(4.0, calls=8)
+        for rank, ms in enumerate((0.0, 20.0)):
+            begun = job.now[rank] + 1_000
+            job.compute(1.0, rank=rank)
+            job.sleep(rank, ms + 0.001)
+            job.operator(name, rank, begun)
+            job.sleep(rank, 0.01)
+        if name == "Scaled":  # torch runs its backward pass as well
+            for rank in range(2):
+                begun = job.now[rank] + 1_000
+                job.compute(1.0, rank=rank)
+                job.operator("ScaledBackward", rank, begun)
+                job.sleep(rank, 0.01)
+        job.compute(4.0, calls=8)
+        job.all_reduce(1.0)
+    analysis = analysed(job.write(tmp_path))
+    traced = {one.rank: one for one in analysis.ranks}
+    computes = 9.0 if name == "ScaledBackward" else 10.0
+    for one in traced.values():
+        assert one.compute_ms / one.steps == pytest.approx(computes, abs=0.5)
+    assert traced[1].idle_launch_ms / traced[1].steps == pytest.approx(20, abs=0.5)
+    first = analysis.findings[0]
+    assert (first.code, first.rank) == ("host_stall", 1) and first.ms == pytest.approx(20, rel=0.05)
+
+
+def test_a_compiled_backward_pass_computes_though_it_calls_no_operator(tmp_path: Path) -> None:
+    job = GlooJob()
+    for number in range(2, 6):
+        job.step(number)
+        job.compute(10.0)
+        job.compute(20.0, "CompiledFunctionBackward")
+        job.all_reduce(1.0)
+    analysis = analysed(job.write(tmp_path))
+    assert all(one.compute_ms / one.steps == pytest.approx(30, abs=0.5) for one in analysis.ranks)
+
+
 def with_validation(every: int, steps: int, first: int = 3, ms: float = 180.0) -> GlooJob:
     """A step of 20 ms, and a validation on rank 0 after each so many: the others wait in the step after."""
     job = GlooJob()

@@ -15,6 +15,7 @@ from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import Replayer
+from tests.gloo_traces import GlooJob, analysed
 from tests.host_traces import HostTrace, backward, forward
 
 DATA = Path(__file__).parent / "data"
@@ -95,6 +96,32 @@ def test_ranks_on_cpus_compute_for_as_long_as_recorded_but_for_what_that_costs(f
     assert "--step-ms 0.05 ms contradicts the traces: " in headline and allows in headline
     assert told.as_run.allows_from_ms is not None and told.as_run.allows_to_ms is not None
     assert 0.05 < told.as_run.allows_from_ms < told.as_run.allows_to_ms
+
+
+@pytest.mark.parametrize(("share", "said"), [(1.0, False), (1.25, True)])
+def test_a_step_that_the_traces_do_not_come_to_is_not_passed_over(tmp_path: Path, share: float, said: bool) -> None:
+    """Of 40.6 ms given beside uneven steps of 31.0 in the mean the answer held not a word."""
+    job = GlooJob()
+    for number, ms in enumerate((20.0, 44.0, 24.0, 48.0, 20.0, 44.0, 30.0), 2):
+        job.step(number)
+        job.compute(ms, calls=10)
+        job.all_reduce(1.0)
+    folder = job.write(tmp_path)
+    step_ms = analysed(folder).replay
+    assert step_ms is not None
+    told = analysed(folder, share * step_ms.traced_ms)
+    assert told.as_run is not None and told.as_run.contradicts is None
+    assert ("that the profiled steps come to, by no more than they differ by" in run_verdict(told).text) is said
+
+
+@pytest.mark.parametrize(("share", "said"), [(1.0, False), (0.95, True)])
+def test_what_cannot_be_replayed_is_told_of_the_profiled_steps_and_says_so(share: float, said: bool) -> None:
+    """Of 129 ms given beside 178 that were recorded, of a loop over a tensor's numbers, nothing was told."""
+    folder = DATA / "onnxruntime_mlp"
+    window = max(one.window_ms / one.steps for one in with_step(folder, None).ranks)
+    told = with_step(folder, share * window)
+    assert told.as_run is not None and (told.as_run.reason, told.as_run.contradicts) == ("not_replayed", None)
+    assert ("all figures are of the profiled steps" in run_verdict(told).text) is said
 
 
 def test_devices_whom_recording_does_not_slow_allow_one_step() -> None:

@@ -178,6 +178,30 @@ def contradiction(run: RunAnalysis) -> str:
     return f"{told}: {why}. It is another job's, or the job does not run evenly{_allowed(run)}."
 
 
+def not_reached(run: RunAnalysis) -> str:
+    """Return that what is told is not of the step that was given, though the traces do not contradict it; or ""."""
+    as_run = run.as_run
+    if as_run is None or as_run.untraced_by != "given" or as_run.contradicts is not None:
+        return ""
+    if as_run.untraced_ms is None or as_run.step_ms is None:
+        return ""
+    if as_run.reason == "not_replayed":
+        shown = shown_step(run)
+        window = statistics.fmean(one.window_ms for one in shown) if shown else as_run.untraced_ms.value
+        if abs(as_run.untraced_ms.value - window) <= WORTH_SHOWING * window:
+            return ""
+        return (
+            f"--step-ms {milliseconds(as_run.untraced_ms.value)} is not what is told of: the traces are not replayed "
+            f"as run, so that all figures are of the profiled steps, of {milliseconds(window)}."
+        )
+    if as_run.reason != "untraced_longer":
+        return ""
+    return (
+        f"--step-ms {milliseconds(as_run.untraced_ms.value)} is longer than the {milliseconds(as_run.step_ms)} that "
+        "the profiled steps come to, by no more than they differ by: all that is said is of those."
+    )
+
+
 def _allowed(run: RunAnalysis) -> str:
     """Return which steps the traces allow in place of one that they contradict, and what to do, after a semicolon."""
     as_run = run.as_run

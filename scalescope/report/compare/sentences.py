@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
+from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, milliseconds, ordinal, percent
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import (
     Amount,
@@ -29,8 +29,6 @@ _WORTH_NAMING = 0.001
 _WAITED = 0.02
 #: … and what is less than so much of the change is told with the noise alone.
 _MUCH_OF_IT = 0.25
-#: Where the step may be so much longer or shorter, that the two are alike is not known.
-_WIDE = 0.1
 #: A kernel that makes up so much of a part's change is named.
 _MOST_OF_IT = 0.7
 #: Amounts of work are named in this order, and no more of them.
@@ -71,7 +69,7 @@ def headline(answer: Comparison) -> str:
     per = " a sample" if answer.by_rate is not None else ""
     per += " on another number of ranks" if answer.reason == "another_world_size" else ""
     if answer.verdict == "same":
-        told = "cannot be told from" if max(-low, high) > _WIDE * step else "is as fast as"
+        told = "cannot be told from" if max(-low, high) > WIDE * step else "is as fast as"
         return (
             f"{there} {told} {here}{per}, within noise: {signed(change, low, high)} of {figure(step, 2)} "
             f"(95%: {percent(low / step)} to {percent(high / step)}){_for_want_of_cores(answer)}{_other_work(answer)}."

@@ -2,6 +2,8 @@
 
 #: What is less reads as 0.00 ms: no change to speak of.
 READS_AS_ZERO_MS = 0.005
+#: Where one step may be longer or shorter than another by more than this share, that they are alike is not known.
+WIDE = 0.1
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, listing, milliseconds
+from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, WIDE, figure, listing, milliseconds
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -69,7 +69,9 @@ def lost_clause(run: RunAnalysis) -> str:
     least, most = (low, high) if change > 0 else (-high, -low)
     bounds = f"95%: {figure(least, digits)} to {figure(most, digits)} ms"
     if low <= 0 <= high:
-        return f"a step is as long as {loss.reference}'s, within noise ({_span(run)}; {bounds})"
+        known = max(-low, high) <= WIDE * loss.from_step_ms
+        told = "is as long as" if known else "cannot be told in length from"
+        return f"a step {told} {loss.reference}'s, within noise ({_span(run)}; {bounds})"
     if low <= grown <= high:
         return f"a step is {_longer(grown)} than {loss.reference}'s ({_span(run)}; {bounds}): {_where(run, grown)}"
     # the job's steps differ by another length than the ranks' windows do in the mean, where those end at unlike places

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scalescope.report.as_run import contradiction, is_likely, shown_step
+from scalescope.report.as_run import contradiction, is_likely, not_reached, shown_step
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
@@ -216,7 +216,7 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.level = "unknown"
         told.headline = f"the machine was unsteady. Of the profiled steps alone: {told.headline}"
         told.explained[:0] = [capitalized(against)] if against else []
-    elif against:
+    elif against or (against := not_reached(run)):
         told.explained.append(capitalized(against))
     odd = run.unpriced is not None and run.unpriced.code == "other_steps"
     if odd or run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:

@@ -1,11 +1,13 @@
 """The partition of a rank that trains on a CPU, where collectives run on threads of their own (gloo).
 
 The timeline is the training loop's thread. Compute is what its outermost operators cover (the autograd engine's own
-frames are none), without those that hand a collective over or wait for one, and without what compiles; communication is
-what the `gloo:*` annotations of the run-loop threads cover, several at once. What is left is data loading, or Python
-between operators, compiling included: the host being late, since nothing is ever enqueued ahead.
+frames are none), without those that hand a collective over or wait for one, without what compiles, and without what a
+function of Python's own does between the operators that it calls; communication is what the `gloo:*` annotations of the
+run-loop threads cover, several at once. What is left is data loading, or Python between operators, compiling included:
+the host being late, since nothing is ever enqueued ahead.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +34,12 @@ _TWO = 2
 #: A barrier that runs on the caller's own thread.
 _MONITORED = "c10d::monitored_barrier_"
 
+#: `autograd.Function`s: torch names a backward pass by the class, and numbers those of its operators (`…Backward0`).
+#: What a compiled graph computes is no operator, so its function is all compute.
+_PYTHON_BACKWARD = re.compile(r"(?!Compiled)[A-Za-z_]\w*Backward$")
+#: Shorter stretches without an operator are what Python takes between two, ns.
+STANDING_NS = 20_000
+
 #: A collective's end is written down so much before or after the thread that waits for it goes on at most, or by such
 #: a share of it: they share cores, and a lock.
 WOKEN_NS, WOKEN_SHARE = 5_000_000, 0.1
@@ -46,7 +54,7 @@ class CpuTimeline:
     communication: Intervals
     data: Intervals
     collectives: list[RankCollective]
-    #: when the loop's thread hands a collective over, waits for one, or compiles, in whatever operator
+    #: when the loop's thread hands a collective over, waits for one, compiles, or runs Python, in whatever operator
     between: Intervals
     #: outermost operators of the loop's thread with their names, for laying two runs side by side
     operators: Intervals
@@ -77,7 +85,8 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
     waits = _waits_inside(starts, ends, blocking, is_handover, collectives)
     handovers = union(Intervals(starts[is_handover], ends[is_handover]), waits)
     compiling = np.array([bool(COMPILING.match(name)) for name in trace.names], bool)[names]
-    between = union(handovers, union(Intervals(starts[compiling], ends[compiling])))
+    standing = _standing_in_python(trace.names, starts, ends, names.astype(np.int64))
+    between = union(union(handovers, standing), union(Intervals(starts[compiling], ends[compiling])))
     compute = difference(own, between)
     communication = union(
         Intervals(
@@ -165,6 +174,23 @@ def _outermost(starts: Ints, ends: Ints) -> Ints:
     reach = np.maximum.accumulate(ends[order])
     outer: Ints = order[np.concatenate(([True], starts[order][1:] >= reach[:-1]))]
     return outer
+
+
+def _standing_in_python(all_names: Sequence[str], starts: Ints, ends: Ints, names: Ints) -> Intervals:
+    """Return when the loop's thread is in an autograd function of the user's own, and in no operator that it calls.
+
+    Such a function is Python: it computes by operators. What it does besides (sleep, log, wait for a lock) is what
+    Python between operators is outside of it, too.
+    """
+    backward = {name for name in all_names if _PYTHON_BACKWARD.match(name)}
+    functions = np.array([name in backward or f"{name}Backward" in backward for name in all_names], bool)
+    own = functions[names] if names.size else np.empty(0, bool)
+    if not own.any():
+        return EMPTY
+    others = Intervals(starts[~own], ends[~own])
+    left = difference(union(Intervals(starts[own], ends[own])), union(others))
+    long = left.ends - left.starts >= STANDING_NS
+    return Intervals(left.starts[long], left.ends[long])
 
 
 def _waits_inside(
