@@ -165,6 +165,20 @@ def test_a_loss_that_the_findings_hardly_explain_comes_before_them(ms: float, le
     assert bool(lead) is leads
 
 
+def test_communication_that_traces_hardly_split_is_one_loss() -> None:
+    """Of a gather a step whose root no trace tells, a rank's 2.8 ms were all that was said of 15 that nothing hides."""
+    run = run_of([split(0, 0, compute=19, exposed_unsplit=7.5, exposed_transfer=7, idle_launch=5.5)])
+    run.findings = [launching(2.8)]
+    lost = [
+        (BY_KEY[key], ms) for key, ms in (("exposed_unsplit", 7.5), ("exposed_transfer", 7.0), ("idle_launch", 5.5))
+    ]
+    assert unexplained_loss(run, 39.0, 19 / 39, lost).startswith(
+        "14.5 ms of the 39.0 ms step are exposed communication"
+    )
+    alone = [(BY_KEY["exposed_unsplit"], 7.5), (BY_KEY["idle_launch"], 7.0), (BY_KEY["exposed_memory"], 5.5)]
+    assert not unexplained_loss(run, 39.0, 19 / 39, alone), "no part is most of what is lost"
+
+
 def test_what_is_bare_is_said_once() -> None:
     """Before: `40.0 ms … are exposed transfer …; exposed transfer costs at most 20.0 ms …: nothing hides 40.0 ms`."""
     run = bare_run(8, 2.0)

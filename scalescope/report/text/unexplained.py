@@ -27,13 +27,17 @@ def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Seq
         return ""  # what that costs is not in these shares
     explained = sum(one.ms or 0.0 for one in told)
     part, ms = lost[0]
+    name, key = part.name, part.key
+    sent = [took for one, took in lost if one.key in _COMMUNICATION]
+    if ms < _MOST * whole and len(sent) > 1:  # of which a trace may tell a part alone from waiting
+        name, key, ms = "exposed communication", _COMMUNICATION[0], sum(sent)
     if explained >= _EXPLAINED * whole or ms < _MOST * whole:
         return ""
-    if run.findings[0].code == part.key:
+    if run.findings[0].code in (part.key, key):
         return ""  # which says itself how much is bare, and what of that can be had
-    count = _calls(run) if part.key in _COMMUNICATION else ""
+    count = _calls(run) if key in _COMMUNICATION else ""
     return (
-        f"{milliseconds(ms)} of the {milliseconds(step_ms)} step are {part.name}{count}, and what is found explains "
+        f"{milliseconds(ms)} of the {milliseconds(step_ms)} step are {name}{count}, and what is found explains "
         f"no more than {milliseconds(explained)} of it; "
     )
 
