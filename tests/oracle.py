@@ -311,7 +311,8 @@ def cpu_partitions(traces: dict[int, Json]) -> dict[int, dict[int, dict[str, int
                    if e["name"] == "scalescope:data" or e["name"].startswith("enumerate(DataLoader)")]  # fmt: skip
         handover: list[tuple[int, int]] = []
         work: list[tuple[int, int]] = []
-        functions: list[tuple[int, int]] = []  # of Python, which compute by the operators that they call
+        # of Python, which compute by the operators that they call, but where they stand as long in both passes
+        functions: dict[str, list[tuple[int, int]]] = {}
         names = {op["name"] for op in spans(trace, "cpu_op")}
         of_python = {name for name in names if name.isidentifier() and name.endswith("Backward")}
         of_python |= {name for name in names if f"{name}Backward" in of_python}
@@ -321,10 +322,15 @@ def cpu_partitions(traces: dict[int, Json]) -> dict[int, dict[int, dict[str, int
             if op["name"] == "RegisterPostBackwardFunctionBackward":
                 continue
             if op["name"] in of_python:
-                functions.append((op["start"], op["end"]))
+                functions.setdefault(op["name"], []).append((op["start"], op["end"]))
                 continue
             (handover if op["name"].startswith(("c10d::", "_c10d")) else work).append((op["start"], op["end"]))
-        inside = carve(functions, work + handover)
+        bare = {name: sum(end - start for start, end in carve(own, work + handover)) for name, own in functions.items()}
+        for name in [name for name in functions if f"{name}Backward" in of_python]:
+            both = sorted((bare[name], bare.get(f"{name}Backward", 0)))
+            if both[0] >= both[1] / 10 > 0:
+                work += functions.pop(name) + functions.pop(f"{name}Backward")
+        inside = carve([one for own in functions.values() for one in own], work + handover)
         work += [(start, end) for start, end in inside if end - start < STANDING_NS]
         layers += [("compute", start, end) for start, end in carve(work, loading + handover)]
         layers += [("data", start, end) for start, end in loading]

@@ -80,6 +80,22 @@ def test_a_function_of_python_that_stands_still_computes_nothing_and_costs_its_r
     assert (first.code, first.rank) == ("host_stall", 1) and first.ms == pytest.approx(20, rel=0.05)
 
 
+def test_a_function_that_takes_as_long_in_both_passes_computes_by_what_is_no_operator(tmp_path: Path) -> None:
+    """An extension in C, or a stage of a pipeline whose work is one: 99.5% of its step was told as a bubble."""
+    job = GlooJob()
+    for number in range(3, 9):
+        job.step(number)
+        for name, ms in (("Solver", 10.0), ("SolverBackward", 20.0)):
+            for rank in range(2):
+                begun = job.now[rank] + 1_000
+                job.sleep(rank, ms)
+                job.operator(name, rank, begun)
+                job.sleep(rank, 0.01)
+        job.all_reduce(1.0)
+    analysis = analysed(job.write(tmp_path))
+    assert all(one.compute_ms / one.steps == pytest.approx(30, abs=0.5) for one in analysis.ranks)
+
+
 def test_a_compiled_backward_pass_computes_though_it_calls_no_operator(tmp_path: Path) -> None:
     job = GlooJob()
     for number in range(2, 6):

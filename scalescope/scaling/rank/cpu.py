@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
@@ -24,6 +25,8 @@ from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import COMPILING, ENGINE_FRAMES, HANDOVER_OPS
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, difference, union
 from scalescope.scaling.trace.trace import CommunicationArgs, HostSpans, Trace
+
+_Mask = npt.NDArray[np.bool_]
 
 _ON_RUN_LOOPS = ("gloo:", "mpi:")
 #: Operators with a list of lists on one side, whose shapes the profiler does not write: the other side is one rank's
@@ -39,6 +42,8 @@ _MONITORED = "c10d::monitored_barrier_"
 _PYTHON_BACKWARD = re.compile(r"(?!Compiled)[A-Za-z_]\w*Backward$")
 #: Shorter stretches without an operator are what Python takes between two, ns.
 STANDING_NS = 20_000
+#: A function that computes by what is no operator does so in both passes, in one at least this share of in the other.
+_BOTH_PASSES = 0.1
 
 #: A collective's end is written down so much before or after the thread that waits for it goes on at most, or by such
 #: a share of it: they share cores, and a lock.
@@ -180,17 +185,41 @@ def _standing_in_python(all_names: Sequence[str], starts: Ints, ends: Ints, name
     """Return when the loop's thread is in an autograd function of the user's own, and in no operator that it calls.
 
     Such a function is Python: it computes by operators. What it does besides (sleep, log, wait for a lock) is what
-    Python between operators is outside of it, too.
+    Python between operators is outside of it, too. One that does so forwards and backwards alike computes there by what
+    is no operator, as an extension in C does.
     """
-    backward = {name for name in all_names if _PYTHON_BACKWARD.match(name)}
-    functions = np.array([name in backward or f"{name}Backward" in backward for name in all_names], bool)
-    own = functions[names] if names.size else np.empty(0, bool)
-    if not own.any():
+    number = {name: at for at, name in enumerate(all_names)}
+    passes = {  # by the backward pass's row of names, that of the forward pass
+        at: number.get(name.removesuffix("Backward"), -1) for name, at in number.items() if _PYTHON_BACKWARD.match(name)
+    }
+    chosen = {row: np.isin(names, row) for row in passes.items()}
+    if not any(rows.any() for rows in chosen.values()):
         return EMPTY
-    others = Intervals(starts[~own], ends[~own])
-    left = difference(union(Intervals(starts[own], ends[own])), union(others))
+    operators = ~np.logical_or.reduce(list(chosen.values()))
+    computing = [
+        rows for row, rows in chosen.items()
+        if _are_alike(*(_bare_ns(starts, ends, names == one, operators) for one in row))
+    ]  # fmt: skip
+    if computing:
+        operators |= np.logical_or.reduce(computing)
+    left = _bare(starts, ends, ~operators & np.logical_or.reduce(list(chosen.values())), operators)
     long = left.ends - left.starts >= STANDING_NS
     return Intervals(left.starts[long], left.ends[long])
+
+
+def _bare(starts: Ints, ends: Ints, functions: _Mask, operators: _Mask) -> Intervals:
+    """Return when functions run, and no operator does."""
+    inside = union(Intervals(starts[functions], ends[functions]))
+    return difference(inside, union(Intervals(starts[operators], ends[operators])))
+
+
+def _bare_ns(starts: Ints, ends: Ints, functions: _Mask, operators: _Mask) -> float:
+    left = _bare(starts, ends, functions, operators)
+    return float((left.ends - left.starts).sum())
+
+
+def _are_alike(backward_ns: float, forward_ns: float) -> bool:
+    return min(backward_ns, forward_ns) >= _BOTH_PASSES * max(backward_ns, forward_ns) > 0
 
 
 def _waits_inside(
