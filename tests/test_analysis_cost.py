@@ -11,8 +11,8 @@ import pytest
 
 from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.rank import record as recording
-from scalescope.scaling.rank.record import MOST_STEPS
+from scalescope.scaling.rank.records import record as recording
+from scalescope.scaling.rank.records.record import MOST_STEPS
 from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.replay import load as loading
 from scalescope.scaling.replay.change import Change

@@ -12,7 +12,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, StepSplit
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.trace.intervals import EMPTY
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.growing import add_growth_of_traces, growing_rows, growing_traces, slope_of

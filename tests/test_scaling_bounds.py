@@ -20,7 +20,7 @@ from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.bounds.rank_apart import ranks_apart, with_ranks_apart
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.rank.collective import RankCollective
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from tests.gloo_traces import GlooJob, analysed
 
 PARTS: dict[str, float] = dict.fromkeys(

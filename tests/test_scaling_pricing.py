@@ -26,8 +26,8 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import GOES_WITH_IT, Code
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.containment import first_and_last, without_contained
-from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, Recorded
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import HostCall
 from scalescope.scaling.replay.load import read_records

@@ -13,7 +13,7 @@ from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.join.job import LARGEST_WORLD
 from scalescope.scaling.join.join import join
-from scalescope.scaling.rank.record import MOST_RANKS
+from scalescope.scaling.rank.records.record import MOST_RANKS
 from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.flight import read_flight

@@ -14,7 +14,7 @@ from scalescope.scaling.as_run.calibrate import ON_DEVICES, Reason
 from scalescope.scaling.as_run.recording import RecordingTerms
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.partition import Partition
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.host_cost import HostCost
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.trace.intervals import covered_before

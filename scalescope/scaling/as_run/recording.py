@@ -20,8 +20,8 @@ from scalescope.records.statistics import NORMAL_95
 from scalescope.records.steps.recording import RecordingBursts
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
-from scalescope.scaling.rank.record import LAUNCH, RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, OVERHEAD_NS, RUNTIME_CALLS, Counts, Recorded
+from scalescope.scaling.rank.records.record import LAUNCH, RankRecord
 from scalescope.scaling.replay.host_cost import CallCost, Floats, HostCost
 
 #: Of a scale of which only a least one is known: how likely it is to lie below the interval, or above it.

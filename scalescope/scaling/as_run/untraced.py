@@ -23,7 +23,7 @@ from scalescope.records.rows import StepRow
 from scalescope.records.steps.recording import UntracedSteps, untraced_steps, window_facts
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.verdicts.step_rows.growing import growing_rows, without_growth
 
 #: What a step is known to be, where it is given as one number.

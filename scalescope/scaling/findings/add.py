@@ -30,7 +30,7 @@ from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.findings.measured import with_loading_now_and_then
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.ranks.ending_together import ending_together
 from scalescope.scaling.replay.whatif.replayer import Replayer

@@ -7,7 +7,7 @@ from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.rank.exchanges import RankExchanges
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 
 
 class Explained(msgspec.Struct, frozen=True):

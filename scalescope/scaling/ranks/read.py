@@ -10,7 +10,7 @@ import numpy.ma  # noqa: F401 - np.unique and np.median load it when first calle
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import Mixed
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.ranks.gloo.groups_of_threads import name_groups
 from scalescope.scaling.ranks.gloo.partners import name_partners
 from scalescope.scaling.ranks.jobs import FoundJob, copies, split_jobs

@@ -20,7 +20,9 @@ from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.launches import by_the_hosts_clock, disordered, find_launches, is_kernel_launch
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
-from scalescope.scaling.rank.record import RankRecord, record_device, record_host
+from scalescope.scaling.rank.records.of_cpu import record_host
+from scalescope.scaling.rank.records.of_device import record_device
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
 from scalescope.scaling.ranks.units import impossible_call_ns

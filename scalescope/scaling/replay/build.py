@@ -23,7 +23,7 @@ import numpy as np
 
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
-from scalescope.scaling.rank.record import LAUNCH, WAIT, RankRecord, data_between
+from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, data_between
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.times import CollectiveTimes

@@ -12,7 +12,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.costs.points import Launch, launch_of
-from scalescope.scaling.rank.record import MOST_ACTIVITIES, MOST_RANKS, RankRecord, within
+from scalescope.scaling.rank.records.record import MOST_ACTIVITIES, MOST_RANKS, RankRecord, within
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.replay.times import CollectiveTimes, ModelTimes
 from scalescope.scaling.replay.whatif.replayer import Replayer

@@ -13,7 +13,7 @@ import numpy as np
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.rank.collective import RankCollective
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives

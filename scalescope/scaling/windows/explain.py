@@ -10,7 +10,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer_steps import LongerSteps
 from scalescope.scaling.join.explained import Explained
-from scalescope.scaling.rank.record import MOST_ACTIVITIES
+from scalescope.scaling.rank.records.record import MOST_ACTIVITIES
 from scalescope.scaling.run import add_run_folder, explain_jobs, explain_run, explain_traces
 from scalescope.scaling.trace.sources import Source, find_windows
 from scalescope.scaling.windows.kinds import by_kind

@@ -30,7 +30,7 @@ from scalescope.scaling.finding import (
 from scalescope.scaling.findings.bounds.rounds import QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 
 #: What is less of the step is nothing to begin with; findings that cover so much of what is lost are.
 _MUCH, _COVERED = 0.1, 1 / 3

@@ -11,7 +11,7 @@ from scalescope.scaling.findings.bounds.rank_apart import with_ranks_apart
 from scalescope.scaling.findings.candidate import may_wait_unseen
 from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes
 from scalescope.scaling.findings.hosts.worker_cores import with_worker_cores
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 
 #: Where traces lack what ran, or what stands side by side is not the same, the parts of a step are not what ranks did:
 #: one whose collectives are lost seems to do nothing while the others wait for it.

@@ -12,7 +12,7 @@ from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import LOADER_WORKERS, EvidenceRow, Finding, Remedy, ranked
 from scalescope.scaling.findings.candidate import share_ms
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 
 #: Of what hosts are interrupted for in the mean, a typical step has so much at least.
 _IN_MOST = 1 / 3

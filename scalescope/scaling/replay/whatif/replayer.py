@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import RunError
 from scalescope.records.statistics import half_of_mean, student_95
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.replay.buckets import StepBuckets
 from scalescope.scaling.replay.bursts import Bursts

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.answer import Replay
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.bursts import Bursts

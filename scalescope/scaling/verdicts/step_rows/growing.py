@@ -21,7 +21,7 @@ from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.answer_steps import GrowingSteps
-from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.trace.kernel_names import short_name
 
 #: Fewer steps tell nothing, and of more than this medians of stretches are taken: so many stretches at most, of so many
