@@ -1,4 +1,6 @@
-"""Without an untraced step: what recording costs hosts as fast as these, and where the device alone is recorded."""
+"""Without an untraced step: what recording costs hosts as fast as these, where the device alone is recorded, and what
+the few steps of a window know of all others.
+"""
 
 import json
 from dataclasses import replace
@@ -11,12 +13,14 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.recording import OF_DEVICE_ALONE, WITH_DEVICE, terms_for
+from scalescope.scaling.as_run.step import spread_ms, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall
 from scalescope.scaling.replay.host_cost import CallCost, HostCost, without_recording
 from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.whatif.replayer import Replayer
 
 DATA = Path(__file__).parent / "data"
 #: One job on one machine, minutes apart: its host was slow in the second window. The device alone was recorded.
@@ -90,3 +94,13 @@ def test_what_a_call_has_no_room_for_is_taken_off_the_way_to_the_next() -> None:
     lighter = without_recording(graph, cost, 1.0).calls[0]
     assert [one.duration_ns for one in lighter] == [0.0] * 3
     assert [one.think_ns for one in lighter] == [19_000.0, 15_500.0, 15_500.0]
+
+
+def test_a_few_steps_that_differ_know_the_mean_of_all_no_better_than_by_that() -> None:
+    replayer = Replayer(read_records(DATA / "cpu_tiny_buckets_n2"))
+    differ = spread_ms(replayer)
+    as_run = take_recording_out(replayer)
+    assert as_run is not None and as_run.source == "range"
+    assert as_run.step_ms is not None and as_run.low_ms is not None and as_run.high_ms is not None
+    assert differ > 0.1 * as_run.step_ms
+    assert min(as_run.step_ms - as_run.low_ms, as_run.high_ms - as_run.step_ms) >= differ
