@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +16,8 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.recording import OF_DEVICE_ALONE, WITH_DEVICE, terms_for
 from scalescope.scaling.as_run.step import spread_ms, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
+from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.scaling.findings.profiler_cost import are_less_than_is_unknown
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall
@@ -104,3 +107,28 @@ def test_a_few_steps_that_differ_know_the_mean_of_all_no_better_than_by_that() -
     assert as_run.step_ms is not None and as_run.low_ms is not None and as_run.high_ms is not None
     assert differ > 0.1 * as_run.step_ms
     assert min(as_run.step_ms - as_run.low_ms, as_run.high_ms - as_run.step_ms) >= differ
+
+
+UNKNOWN = Finding(
+    code="profiler_cost", ms=None, low_ms=None, high_ms=None, backed="none",
+    evidence=(
+        EvidenceRow(kind="figure", name="recording_low", ms=0.4),
+        EvidenceRow(kind="figure", name="recording_high", ms=6.3),
+        EvidenceRow(kind="figure", name="idle_launch", ms=6.3),
+    ),
+)  # fmt: skip
+COPIES = Finding(code="copies", ms=1.1, low_ms=0.0, high_ms=1.1, backed="replay", at_most=True)
+
+
+def test_what_nobody_alone_does_and_may_cost_nothing_is_not_named_before_a_larger_unknown() -> None:
+    """Of convolutions that bound their device the first sentence was that copies cost at most 1.1 ms."""
+    assert are_less_than_is_unknown([COPIES], UNKNOWN)
+    assert not are_less_than_is_unknown([], UNKNOWN)
+    for known in (
+        msgspec.structs.replace(COPIES, rank=1),  # one rank's own is news
+        msgspec.structs.replace(COPIES, low_ms=0.3),
+        msgspec.structs.replace(COPIES, ms=7.0, high_ms=7.0),
+        msgspec.structs.replace(COPIES, at_most=False),
+    ):
+        assert not are_less_than_is_unknown([known], UNKNOWN)
+        assert not are_less_than_is_unknown([COPIES, known], UNKNOWN)
