@@ -106,7 +106,7 @@ def _chosen(clean: UntracedSteps | None, beside: Sequence[UntracedSteps | None])
 
 def _interval(steps: UntracedSteps) -> Interval:
     half = max(steps.spread_ms, _LEAST_HALF * steps.median_ms)
-    return Interval(steps.median_ms, steps.median_ms - half, steps.median_ms + half)
+    return Interval(steps.median_ms, max(0.0, steps.median_ms - half), steps.median_ms + half)
 
 
 def _joined(found: Sequence[UntracedSteps]) -> Interval:
@@ -115,7 +115,7 @@ def _joined(found: Sequence[UntracedSteps]) -> Interval:
     middle = sum(one.count * one.median_ms for one in found) / count
     half = math.sqrt(sum(one.count * _interval(one).half ** 2 for one in found) / count)
     medians = [one.median_ms for one in found]
-    return Interval(middle, min(middle - half, *medians), max(middle + half, *medians))
+    return Interval(middle, max(0.0, min(middle - half, *medians)), max(middle + half, *medians))
 
 
 def untraced_of_traces(records: Mapping[int, RankRecord]) -> Untraced | None:
