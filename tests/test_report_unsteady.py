@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.as_run import as_run_sentence
 from scalescope.report.drawing.numbers import milliseconds
@@ -27,20 +26,14 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.windows.add import join_windows
-from tests.report_samples import run_answer, run_with_traces, study_answer
+from tests.report_samples import run_answer, run_with_steps, study_answer
 
 JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
 
 
 def own_run(path: Path, steady_ms: float) -> RunAnalysis:
     """Return the answer for a run with these traces, whose untraced steps are so long and whose profiled are 2.2 ms."""
-    folder, recorded = run_with_traces(path, JOB)
-    with folder.step_writer() as rows:
-        for step in range(max(recorded) - 40, max(recorded) + 20):
-            ms = 2.2 if step in recorded else steady_ms + 0.001 * (step % 3)
-            phase = "profile" if step in recorded else "steady"
-            rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))  # type: ignore[arg-type]
-    (answer,) = analyze([path], jobs=1)
+    (answer,) = analyze([run_with_steps(path, JOB, steady_ms, 2.2)], jobs=1)
     assert isinstance(answer, RunAnalysis)
     return answer
 

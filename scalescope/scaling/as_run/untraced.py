@@ -127,6 +127,14 @@ def untraced_of_traces(records: Mapping[int, RankRecord]) -> Untraced | None:
     return Untraced(max(found, key=lambda step: step.value), "metadata") if found else None
 
 
+def another_of_its_own(given: Untraced | None, own: Untraced | None) -> Interval | None:
+    """Return a job's own untraced step where one is given in its place that it cannot be; None where that may be it."""
+    if given is None or own is None or given.source != "given":
+        return None
+    apart = given.step_ms.high < own.step_ms.low or given.step_ms.low > own.step_ms.high
+    return own.step_ms if apart else None
+
+
 def _of_header(record: RankRecord) -> Interval | None:
     """Return the untraced step of one rank's header: what our own measuring wrote there, else what anybody did."""
     own = record.own.window
