@@ -107,6 +107,11 @@ class RankLoss(msgspec.Struct, kw_only=True):
     step_change_ms: float | None = None
     step_low_ms: float | None = None
     step_high_ms: float | None = None
+    #: On CPUs: of a step there and here, how long a rank was ready to run while others had its core; and that nothing
+    #: tells it of one side at least.
+    from_run_delay_ms: float | None = None
+    to_run_delay_ms: float | None = None
+    cores_untold: bool = False
 
 
 class Efficiency(msgspec.Struct, kw_only=True):

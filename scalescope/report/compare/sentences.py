@@ -6,6 +6,7 @@ from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, milliseconds, ordinal, percent
+from scalescope.report.text.cores import WAITED, for_want_of_cores
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import (
     Amount,
@@ -25,10 +26,6 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 _MOST_NAMED = 3
 #: Work besides that takes less of the step is in the table alone.
 _WORTH_NAMING = 0.001
-#: Waiting for cores that is less of a step changes nothing.
-_WAITED = 0.02
-#: … and what is less than so much of the change is told with the noise alone.
-_MUCH_OF_IT = 0.25
 #: A kernel that makes up so much of a part's change is named.
 _MOST_OF_IT = 0.7
 #: Amounts of work are named in this order, and no more of them.
@@ -83,15 +80,11 @@ def headline(answer: Comparison) -> str:
 
 
 def _for_want_of_cores(answer: Comparison) -> str:
-    """Return how much of a change ranks waited for cores, where that is a good part of it."""
-    noise, change = answer.noise, answer.change_ms or 0.0
-    if noise is None or noise.baseline_run_delay_ms is None or noise.other_run_delay_ms is None:
-        return ""
-    more = noise.other_run_delay_ms - noise.baseline_run_delay_ms
-    if more * change <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change), _WAITED * (answer.baseline_ms or 0.0)):
-        return ""
-    told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
-    return f" (a rank waits {told} of a step for a core that others have)"
+    """Return how much of a change ranks waited for cores, where that is a good part of it, or that nothing tells."""
+    noise = answer.noise
+    waited = (None, None) if noise is None else (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
+    untold = answer.cores_untold and answer.verdict != "same"  # within noise it is in any case
+    return for_want_of_cores(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited, untold=untold)
 
 
 def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
@@ -143,7 +136,8 @@ def _beyond_noise(answer: Comparison, link: str) -> str:
         if not one.within_noise and abs(one.change_ms) > least and (one.work is None or one.work.change_ms is None)
     ]
     words = [f"{part_name(one)} {_told(one, ' ms')}{_because(one, answer)}" for one in sure[:_MOST_NAMED]]
-    return f"{link}beyond noise: {', '.join(words)}" if words else ""
+    unless = ", unless other processes had its cores" if answer.cores_untold else ""
+    return f"{link}beyond noise{unless}: {', '.join(words)}" if words else ""
 
 
 def _besides(answer: Comparison) -> str:
@@ -322,7 +316,7 @@ def noise_sentence(answer: Comparison) -> str:
 def _run_delay(answer: Comparison, noise: Noise) -> str:
     """Return for how long ranks had no core, where that is much of a step: it is in the bounds."""
     waited = [noise.baseline_run_delay_ms, noise.other_run_delay_ms]
-    if max(ms or 0.0 for ms in waited) <= _WAITED * (answer.baseline_ms or 0.0):
+    if max(ms or 0.0 for ms in waited) <= WAITED * (answer.baseline_ms or 0.0):
         return ""
     there, here = ("nothing tells" if ms is None else f"{figure(ms, 1)} ms" for ms in waited)
     return (

@@ -20,6 +20,11 @@ from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.compare.same_work import amounts, same_work
 from scalescope.scaling.sweeps.comparison import describe_row
 
+_CORES_UNTOLD = (
+    "nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs differ by "
+    "more than these bounds"
+)
+
 
 def compare_paths(
     baseline: Sequence[Path], other: Sequence[Path], limits: Sequence[Limit] = (), jobs: int | None = None
@@ -162,6 +167,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     parts = with_work(found.parts, baseline, other, matched.alone_us, alone)
     changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
+    untold = _cores_untold(baseline, other)
     return Comparison(
         baseline=names[0],
         other=names[1],
@@ -175,6 +181,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         by_rate=work.rate if work.rate != 1.0 else None,
         basis=found.basis,
         noise=found.noise,
+        cores_untold=untold,
         parts=parts,
         amounts=amounts(baseline.first, other.first),
         gaps=_gaps(baseline, other, found.baseline_ms, work.rate),
@@ -192,7 +199,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
                     *_batch_untold(baseline, other, matched),
                     *matched.notes,
                     *told,
-                    *_cores_untold(baseline, other),
+                    *([_CORES_UNTOLD] if untold else []),
                 ]
             )
         ),
@@ -211,14 +218,11 @@ def _on_both_sides(baseline: Measurement, other: Measurement) -> list[str]:
     return [one.name for one in other.repeats if one.path.resolve() in there]
 
 
-def _cores_untold(baseline: Measurement, other: Measurement) -> list[str]:
-    """Say that steps on CPUs may be longer or shorter for other processes, where nothing tells of those."""
+def _cores_untold(baseline: Measurement, other: Measurement) -> bool:
+    """Tell whether steps on CPUs may be longer or shorter for other processes, and nothing tells of those."""
     repeats = [*baseline.repeats, *other.repeats]
     known = all(one.run_delay_ms is not None or one.recorded_run_delay_ms is not None for one in repeats)
-    if known or baseline.first.identity.activity != "cpu":
-        return []
-    return ["nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs "
-            "differ by more than these bounds"]  # fmt: skip
+    return not known and baseline.first.identity.activity == "cpu"
 
 
 def _batch_untold(baseline: Measurement, other: Measurement, matched: Matched) -> list[str]:
