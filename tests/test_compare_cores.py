@@ -93,13 +93,35 @@ def test_against_a_reference_it_is_said_too(tmp_path: Path) -> None:
     assert " (or other processes had its cores meanwhile, which nothing tells): " in told.headline
 
 
-def tracing(folder: Path, matmul_ms: float, softmax_ms: float) -> Path:
+@pytest.mark.parametrize(
+    ("matmul_ms", "softmax_ms", "attention_ms", "told"),
+    [
+        (80.0, 1.0, 0.0, ""),  # not so far apart, and of the same operators
+        (100.0, 1.0, 0.0, "nothing tells whether these are of one job: "),
+        (40.0, 1.0, 40.0, "nothing tells whether these are of one job (33% of their compute has no counterpart): "),
+    ],
+)
+def test_what_may_be_two_jobs_says_so_before_one_is_called_slower(
+    tmp_path: Path, matmul_ms: float, softmax_ms: float, attention_ms: float, told: str
+) -> None:
+    """*121.9% slower* was said first of traces of two jobs, whose kernels have names in common."""
+    there = tracing(tmp_path / "there", 40.0, 1.0)
+    here = tracing(tmp_path / "here", matmul_ms, softmax_ms, attention_ms)
+    found = compare_paths([there], [here])
+    assert found.verdict == "slower" and found.job_untold and headline(found).startswith(f"{told}here is ")
+    named = msgspec.structs.replace(found, job_untold=False)
+    assert headline(named).startswith("here is ")
+
+
+def tracing(folder: Path, matmul_ms: float, softmax_ms: float, attention_ms: float = 0.0) -> Path:
     """Return the traces of two ranks on CPUs whose steps are as even as can be."""
     job = GlooJob()
     for number in range(2, 9):
         job.step(number)
         job.compute(matmul_ms, calls=2)
         job.compute(softmax_ms, calls=1, name="aten::softmax")
+        if attention_ms:
+            job.compute(attention_ms, calls=1, name="aten::scaled_dot_product_attention")
         job.all_reduce(1.0)
     return job.write(folder)
 

@@ -33,6 +33,8 @@ _ORDER: tuple[Amount, ...] = ("samples", "flops_a_sample", "collectives", "sent_
 _MOST_AMOUNTS = 2
 #: What a step does so many times as much of on one side is said before that it takes another time.
 _FAR_APART = 2.0
+#: Of the compute, what has no counterpart on the other side; from here on that may be another job's.
+_ALONE = 0.2
 _WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
 _SIDES = {"only_other": "here", "only_baseline": "there"}
 _REST = "what the traces do not show"
@@ -72,8 +74,9 @@ def headline(answer: Comparison) -> str:
             f"(95%: {percent(low / step)} to {percent(high / step)}){_for_want_of_cores(answer)}{_other_work(answer)}."
         )
     shares = sorted((abs(low / step), abs(high / step)))
+    whose = _other_job(answer) or _perhaps_other_job(answer)
     return (
-        f"{_other_job(answer)}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
+        f"{whose}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
         f"(95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): {signed(change, low, high)}"
         f"{_for_want_of_cores(answer)}{_where(answer)}{_besides(answer)}."
     )
@@ -216,6 +219,20 @@ def _other_job(answer: Comparison) -> str:
     if not told or "samples" in {one.amount for one in answer.amounts}:
         return ""
     return f"these do not do the same work ({', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}): "
+
+
+def _perhaps_other_job(answer: Comparison) -> str:
+    """Return that two steps may well be of two jobs, which nothing names: one is far longer, or runs what the other
+    does not.
+    """
+    if not answer.job_untold:
+        return ""
+    steps = sorted((answer.baseline_ms or 0.0, answer.other_ms or 0.0))
+    alone = 1 - answer.matched_share if answer.matched_share is not None else 0.0
+    if alone <= _ALONE and steps[1] < _FAR_APART * steps[0]:
+        return ""
+    which = f" ({percent(alone, 0)} of their compute has no counterpart)" if alone > _ALONE else ""
+    return f"nothing tells whether these are of one job{which}: "
 
 
 def _unlike(answer: Comparison, link: str) -> str:

@@ -181,6 +181,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         by_rate=work.rate if work.rate != 1.0 else None,
         basis=found.basis,
         noise=found.noise,
+        job_untold=_job_untold(baseline, other, matched),
         cores_untold=untold,
         parts=parts,
         amounts=amounts(baseline.first, other.first),
@@ -227,12 +228,23 @@ def _cores_untold(baseline: Measurement, other: Measurement) -> bool:
 
 def _batch_untold(baseline: Measurement, other: Measurement, matched: Matched) -> list[str]:
     """Say that steps may be of other batches, where neither facts nor grids tell how many samples a step takes."""
-    sides = [side.first.identity for side in (baseline, other)]
-    told = all(one.samples is not None and not one.counts_batches for one in sides)
-    if told or matched.work_ratio is not None:
+    if not _size_untold(baseline, other, matched):
         return []
     return ["nothing tells whether a step takes as many samples on both sides: of another batch it would be as much "
             "longer or shorter"]  # fmt: skip
+
+
+def _size_untold(baseline: Measurement, other: Measurement, matched: Matched) -> bool:
+    """Tell whether neither facts nor grids tell how many samples a step takes on both sides."""
+    sides = [side.first.identity for side in (baseline, other)]
+    told = all(one.samples is not None and not one.counts_batches for one in sides)
+    return not told and matched.work_ratio is None
+
+
+def _job_untold(baseline: Measurement, other: Measurement, matched: Matched) -> bool:
+    """Tell whether nothing but kernels speaks for one job: unnamed on one side at least, and of steps of any size."""
+    named = all(side.first.identity.model is not None for side in (baseline, other))
+    return not named and _size_untold(baseline, other, matched)
 
 
 def _batch_differs(baseline: Measurement, other: Measurement, matched: Matched) -> str | None:
