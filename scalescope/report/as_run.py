@@ -178,6 +178,21 @@ def contradiction(run: RunAnalysis) -> str:
     return f"{told}: {why}. It is another job's, or the job does not run evenly{_allowed(run)}."
 
 
+def instead_of_its_own(run: RunAnalysis) -> str:
+    """Return that the step that was given is none that the job's own untraced steps have; empty where it may be."""
+    as_run = run.as_run
+    if as_run is None or as_run.own_untraced_ms is None or as_run.untraced_ms is None:
+        return ""
+    own = as_run.own_untraced_ms
+    told = f"{milliseconds(own.value)} ({milliseconds(own.low)} to {milliseconds(own.high)})"
+    if as_run.contradicts is not None:
+        return f"The job's own steps without a profiler take {told}."
+    return (
+        f"--step-ms {milliseconds(as_run.untraced_ms.value)} stands in place of the job's own steps without a "
+        f"profiler, which take {told}: leave it out unless those are not to count."
+    )
+
+
 def not_reached(run: RunAnalysis) -> str:
     """Return that what is told is not of the step that was given, though the traces do not contradict it; or ""."""
     as_run = run.as_run

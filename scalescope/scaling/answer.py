@@ -107,6 +107,11 @@ class RankLoss(msgspec.Struct, kw_only=True):
     step_change_ms: float | None = None
     step_low_ms: float | None = None
     step_high_ms: float | None = None
+    #: On CPUs: of a step there and here, how long a rank was ready to run while others had its core; and that nothing
+    #: tells it of one side at least.
+    from_run_delay_ms: float | None = None
+    to_run_delay_ms: float | None = None
+    cores_untold: bool = False
 
 
 class Efficiency(msgspec.Struct, kw_only=True):
@@ -146,6 +151,8 @@ class AsRun(msgspec.Struct, kw_only=True):
     reason: Literal["not_replayed", "not_reached", "untraced_longer", "apart"] | None = None
     untraced_ms: Interval | None = None  # what is told of the step without a profiler
     untraced_by: Literal["steps", "given", "metadata"] | None = None  # the run's own steps, --step-ms, or the traces
+    #: What the job's own steps, or its traces' headers, tell of it, where --step-ms stands in its place and is another.
+    own_untraced_ms: Interval | None = None
     #: Why that cannot be this job's: shorter than a step without recording, or longer than the traced one.
     contradicts: Literal["too_short", "too_long"] | None = None
     contradicted_ms: float | None = None  # the traced step that it contradicts

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scalescope.report.as_run import contradiction, is_likely, not_reached, shown_step
+from scalescope.report.as_run import contradiction, instead_of_its_own, is_likely, not_reached, shown_step
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
@@ -218,6 +218,8 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.explained[:0] = [capitalized(against)] if against else []
     elif against or (against := not_reached(run)):
         told.explained.append(capitalized(against))
+    if beside := instead_of_its_own(run):
+        told.explained.insert(0, beside)
     odd = run.unpriced is not None and run.unpriced.code == "other_steps"
     if odd or run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
         told.level = "unknown"
