@@ -55,6 +55,19 @@ def test_a_step_that_cannot_be_is_said_first_and_not_used(step_ms: float, contra
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("step_ms", "far"), [(21.0, "shorter"), (54.0, "longer")])
+def test_a_step_of_another_minute_does_not_stand_before_what_the_traces_tell(step_ms: float, far: str) -> None:
+    """A seventh beyond what they allow: jobs' own steps were, measured before and after their window."""
+    told, plain = with_step(JOB, step_ms), with_step(JOB, None)
+    assert told.as_run is not None and told.as_run.contradicts is not None and told.as_run.nearly_allowed
+    assert told.findings == plain.findings
+    verdict = run_verdict(told)
+    assert verdict.headline == run_verdict(plain).headline
+    assert f"--step-ms {step_ms:.1f} ms is " in verdict.text and f"% {far} than the traces allow" in verdict.text
+    assert "contradicts the traces" not in verdict.text
+
+
+@pytest.mark.long
 def test_a_step_that_may_be_is_used() -> None:
     told = with_step(JOB, 35.0)
     assert told.as_run is not None and told.as_run.contradicts is None and told.as_run.source == "given"
