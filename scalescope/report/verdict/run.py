@@ -4,7 +4,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scalescope.report.as_run import contradiction, is_likely, not_reached, shown_step
+from scalescope.report.as_run import (
+    beside_what_is_allowed,
+    contradiction,
+    instead_of_its_own,
+    is_likely,
+    not_reached,
+    shown_step,
+)
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
@@ -208,7 +215,10 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
 def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
     """Say what makes all of it doubtful; return whether the machine was unsteady, which then comes first."""
     doubt = False
-    if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
+    if near := beside_what_is_allowed(run):
+        told.explained.append(near)
+    against = "" if near else contradiction(run)
+    if against and run.as_run is not None and run.as_run.untraced_by == "given":
         told.level = "unknown"  # all that is said of the step as run rests on what was given
         told.explained.insert(0, f"By the traces: {told.headline}")
         told.headline = against
@@ -218,6 +228,8 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.explained[:0] = [capitalized(against)] if against else []
     elif against or (against := not_reached(run)):
         told.explained.append(capitalized(against))
+    if beside := instead_of_its_own(run):
+        told.explained.insert(0, beside)
     odd = run.unpriced is not None and run.unpriced.code == "other_steps"
     if odd or run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
         told.level = "unknown"

@@ -15,12 +15,15 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import (
     add_contradiction,
+    find_contradiction,
+    impossible_step,
+    mark_unsteady,
     spread_ms,
     step_as_run,
     take_recording_out,
     untraced_alone,
 )
-from scalescope.scaling.as_run.untraced import untraced_of_run
+from scalescope.scaling.as_run.untraced import another_of_its_own, untraced_of_run, untraced_of_traces
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Finding, Reason
@@ -127,9 +130,11 @@ def _add(
         return
     analysis.replay = replayer.replay
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
-    add_contradiction(analysis, spread_ms(replayer))
+    find_contradiction(analysis, spread_ms(replayer))
     if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
-        # nothing is to rest on it: the step as run is what it is without
+        # where the traces end on the other side, a step tells that they contradict there
+        told = _bounded(told, analysis, open_replayer(target, analysis, sweeps, records, jobs), host or ())
+        # and nothing is to rest on it: the step as run is what it is without
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
         own = take_recording_out(replayer, untraced_of_run(target.path), host or ()) or AsRun(
             step_ms=None, source="given", reason="not_replayed"
@@ -137,14 +142,34 @@ def _add(
         own.untraced_ms, own.untraced_by, own.contradicts = told.untraced_ms, told.untraced_by, told.contradicts
         own.contradicted_ms, own.without_recording_ms = told.contradicted_ms, told.without_recording_ms
         own.allows_from_ms, own.allows_to_ms = told.allows_from_ms, told.allows_to_ms
-        if told.contradicts == "too_long" and own.source == "range":
-            own.allows_from_ms = own.low_ms
         analysis.as_run = own
+    if analysis.as_run is not None and untraced is not None:
+        itself = _steps_of(target.path, analysis) or untraced_of_traces(replayer.records)
+        analysis.as_run.own_untraced_ms = another_of_its_own(untraced, itself)
+    mark_unsteady(analysis)
     folder = RunFolder(target.path)
     findings = find_in(replayer, analysis, folder.read_facts(), host, _cores(folder))
     if findings is not None:
         keep(analysis, with_loading_now_and_then(findings, analysis.findings))
     analysis.timeline = step_timeline(analysis, replayer.records, ready)
+
+
+def _steps_of(path: Path, analysis: RunAnalysis) -> Untraced | None:
+    """Return the untraced step near the window of a run's that an answer is of, by its own rows."""
+    return untraced_of_run(path, sorted({step.step for step in analysis.steps}))
+
+
+def _bounded(told: AsRun, analysis: RunAnalysis, replayer: Replayer, host: Sequence[HostCause]) -> AsRun:
+    """Return a step that traces contradict on one side with where they end on both, whichever side it is."""
+    too_short = told.contradicts == "too_short"
+    analysis.as_run = take_recording_out(replayer, impossible_step("too_long" if too_short else "too_short"), host)
+    find_contradiction(analysis, spread_ms(replayer))
+    beyond = analysis.as_run
+    if beyond is None or beyond.contradicts is None or beyond.contradicts == told.contradicts:
+        return told
+    if too_short:
+        return msgspec.structs.replace(told, allows_to_ms=beyond.allows_to_ms)
+    return msgspec.structs.replace(told, allows_from_ms=beyond.allows_from_ms)
 
 
 def _cores(folder: RunFolder) -> CoreShare | None:
