@@ -1,4 +1,4 @@
-"""A device that computes all the time has nothing around its compute to mend, whether its step can be replayed or not."""
+"""A device that computes all the time has nothing around its compute to mend, whether its step replays or not."""
 
 from pathlib import Path
 
