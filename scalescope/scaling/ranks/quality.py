@@ -68,7 +68,7 @@ def judge(
     if copied := sum(one.by_copies for summary in summaries.values() for one in summary.collectives):
         notes.append(
             f"{counted(copied, 'collective')}, over all ranks, ran on copy engines: what was waited for before the "
-            "first copy is not in the traces"
+            "first copy is told only where nothing else ran on the device"
         )
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
