@@ -143,11 +143,18 @@ def _faults(summary: RankSummary) -> list[str]:
     faults = [f"{name}: {damage}; read as far as it goes{_left(evidence)}" for damage in evidence.damage]
     if evidence.invalid_events:
         faults.append(f"{name}: {_events(evidence.invalid_events)} no valid JSON, or of no time in µs, and left out")
-    faults += [
-        f"{name}: on a device's streams {_events(count)} of category {category} and not read: only activity that "
-        "is written as CUDA's and ROCm's is known here"
-        for category, count in evidence.unread
-    ]
+    if summary.framework == "onnxruntime":
+        faults += [
+            f"{name}: {count:,} nodes, most of its time, ran on {provider}: their times are those of the host's calls, "
+            "and the device's are not in it"
+            for provider, count in evidence.unread
+        ]
+    else:
+        faults += [
+            f"{name}: on a device's streams {_events(count)} of category {category} and not read: only activity that "
+            "is written as CUDA's and ROCm's is known here"
+            for category, count in evidence.unread
+        ]
     if summary.shares is not None and summary.workless and not lacks_its_device(summary):
         faults.append(
             f"{name}: nothing ran in its steps, no operator, no kernel, no collective, as where a profiler's window "

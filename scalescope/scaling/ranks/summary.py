@@ -97,6 +97,7 @@ class RankSummary(msgspec.Struct, frozen=True):
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
     busy_any: float = 0.0  # the share in which one runs on any of them
     groups: tuple[ListedGroup, ...] = ()
+    on_devices: tuple[int, ...] = ()  # the numbers of the devices that it worked on, as its host counts them
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -142,6 +143,7 @@ class RankSummary(msgspec.Struct, frozen=True):
             evidence.unlinked > LOST_SHARE * evidence.activities
             or evidence.launches_without_activity > LOST_SHARE * evidence.launches
             or evidence.copies_without_activity > LOST_SHARE * evidence.copies
+            or evidence.without_time > LOST_SHARE * evidence.activities
             or evidence.lost_collectives > 0
         )
 
@@ -281,6 +283,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "world_size": info.world_size if info.world_size > 0 else None,
         "host": trace.header.host or trace.header.own.host,
         "device": device or next(iter(names.values()), None),
+        "on_devices": tuple(used.tolist()),
         "backend": info.backend,
         "framework": trace.framework,
         "forward_passes": forward_passes(trace),
