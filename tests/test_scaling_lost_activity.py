@@ -142,3 +142,15 @@ def test_ranks_that_lost_collectives_are_of_one_window_still(tmp_path: Path) -> 
         return one.get("cat") == "kernel" and dice[rank].random() >= 0.5
 
     assert without(tmp_path, is_lost).quality.mixed is None
+
+
+def test_transfers_that_are_paired_wrongly_are_not_called_lost(tmp_path: Path) -> None:
+    """Where no header lists the groups, each rank has sends that none of the other's is found for."""
+    for path in (DATA.parent / "pipelines_h200x2" / "gpipe_slow").glob("rank*"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        del trace["distributedInfo"]
+        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    assert any("amid others missing on rank 1" in one for one in run.quality.reasons)
+    assert run.quality.incomplete_ranks == [] and run.findings

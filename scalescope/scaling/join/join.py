@@ -140,13 +140,13 @@ def _incomplete(ranks: _SideBySide) -> list[int]:
     """Return the ranks of which so much is missing that what costs each step may be: at least one event a step.
 
     A collective that others have, and the ones before and after it as well, was not left out by a job that goes on.
-    Where all of a group lack as many, they are paired wrongly, and none is missing.
+    Where all of a group lack some, they are paired wrongly, and none need be missing.
     """
     lacks: dict[str, Counter[int]] = {}
     for match in ranks.matches:
         if match.missing == "member":
             lacks.setdefault(match.group, Counter(dict.fromkeys(match.members, 0))).update(match.missing_ranks)
-    lacking = {rank for group in lacks.values() for rank, count in group.items() if count > min(group.values())}
+    lacking = {rank for group in lacks.values() for rank, count in group.items() if count > 0 == min(group.values())}
     return [
         rank
         for rank, steps in ranks.partitions.items()

@@ -126,6 +126,7 @@ def lacks_its_device(summary: RankSummary) -> bool:
     """Tell whether a trace was recorded of the host only, of a job that worked elsewhere."""
     evidence = summary.evidence
     worked_elsewhere = evidence.launches > 0 or bool(evidence.unread) or summary.backend in ("nccl", "rccl")
+    worked_elsewhere = worked_elsewhere or summary.hides_device
     return summary.activity == "cpu" and worked_elsewhere
 
 
