@@ -233,10 +233,20 @@ def find_in(
     if analysis.quality.lossy_ranks and all(one.code == "nothing" for one in found):
         lossy = ", ".join(map(str, analysis.quality.lossy_ranks))
         why = f"the profiler lost activity of rank {lossy}, and what costs the step may be among it"
-        analysis.unpriced = Reason("lost", f"no cause is found: {why}")
+        analysis.unpriced = Reason("lost", f"{_none_found(analysis)}: {why}")
+        return None
+    if analysis.quality.incomplete_ranks and all(one.code == "nothing" for one in found):
+        some = ", ".join(map(str, analysis.quality.incomplete_ranks))
+        why = f"the trace of rank {some} is not complete, and what costs the step may be among what it lacks"
+        analysis.unpriced = Reason("lost", f"{_none_found(analysis)}: {why}")
         return None
     if analysis.quality.several_devices and all(one.code == "nothing" for one in found):
         why = "one process drives several devices, which are taken as one: what each of them waits for is not told"
         analysis.unpriced = Reason("several_devices", f"no cause is found: {why}")
         return None
     return found
+
+
+def _none_found(analysis: RunAnalysis) -> str:
+    """Return that no cause is found, beside those that the steps tell by themselves."""
+    return "no further cause is found" if analysis.findings else "no cause is found"

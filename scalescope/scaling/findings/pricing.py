@@ -334,13 +334,16 @@ def _finding(scene: Scene, gain: _Gain) -> Finding:
     one = gain.candidate
     # no cause costs more than the step, but for what was seen in some of them and may be there in more
     most_ms = scene.step_ms if one.seen is None else math.inf
+    beside_ms = gain.beside_ms
+    if beside_ms < 0 and scene.analysis.as_run is None:
+        beside_ms = 0.0  # the step is the mean of all that were profiled, which have the cause as often as it is there
     return Finding(
         code=one.code,
         rank=one.rank,
         ms=gain.ms,
         low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
         high_ms=max(gain.ms, min(gain.high_ms, most_ms)),
-        fraction=gain.ms / (scene.step_ms + gain.beside_ms),
+        fraction=gain.ms / (scene.step_ms + beside_ms),
         evidence=bounded(one.evidence, gain.ms) if one.at_most else one.evidence,
         remedy=one.remedy,
         backed="replay" if one.gain_ms is None else "measured",
