@@ -79,7 +79,7 @@ class Columns:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
         fields = read_fields(array)
         if fields is not None:
-            far = bool((np.abs(fields.start) >= EXACT_FLOAT_US * 1000).any())
+            far = fields.farthest >= EXACT_FLOAT_US * 1000
             if self._exact is None and fields.count:
                 self._exact = far
             if self._exact or not far:

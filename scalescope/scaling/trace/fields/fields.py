@@ -15,9 +15,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """What the events of a stretch say, a row each, in file order; -1 is a number that is not given.
+    """What the spans ("X") and the metadata ("M") of a stretch say, a row each, in file order; -1: no number is given.
 
-    Of spans ("X") and metadata ("M") each has a row; of others, which no column is made of, there may be some.
     `phase`, `category`, `name` and `thread_word` are indices into `strings`, the last of which is empty: -1 for none.
     Times are ns.
     """
@@ -39,6 +38,7 @@ class Fields(msgspec.Struct, frozen=True):
     blocks: Ints  # of a kernel's grid; 0 where the trace does not tell
     talks: Mask  # which name a collective in their arguments
     events: Callable[[Ints], Sequence[AnyEvent]]  # those of some rows, decoded
+    farthest: int = 0  # of all events' times, in ns from 0, either way: where C read them
 
 
 def fields_of(all_events: Sequence[AnyEvent]) -> Fields:
