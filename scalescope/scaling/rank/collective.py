@@ -16,7 +16,7 @@ SEND_HELD_UP_NS = 20_000_000
 
 
 class Members(tuple[int, ...]):
-    """The ranks of a group: a tuple whose hash is worked out once. A thousand of them are hashed for each collective."""
+    """The ranks of a group, maybe a thousand: a tuple whose hash is worked out once, not for each collective anew."""
 
     _hash: int
 
