@@ -60,6 +60,7 @@ def agrees(array: bytes) -> bool:
     assert timed[spans].all(), "what has no time that can be one is Python's to count"
     decoded, expected = found.events(rows), told.events(np.arange(told.start.size))
     assert [(one.tid, one.args) for one in decoded] == [(one.tid, one.args) for one in expected]
+    assert found.shapes(rows) == told.shapes(np.arange(told.start.size))
     return True
 
 

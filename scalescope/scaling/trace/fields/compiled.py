@@ -14,7 +14,7 @@ import numpy as np
 from scalescope.hardware.check_result import CheckResult, fine, note
 from scalescope.records.package import find_library, load_library
 from scalescope.scaling.trace.events import AnyEvent, decode_events
-from scalescope.scaling.trace.fields.fields import Fields
+from scalescope.scaling.trace.fields.fields import Fields, Shapes
 from scalescope.scaling.trace.intervals import Ints
 
 _NAME = f"{__package__}._fields"  # as pyproject.toml has it
@@ -23,7 +23,7 @@ _FIX = "with a C compiler (cc, or CC=…) on the PATH, install scalescope anew"
 _VERSION = 2  # of fields.c
 #: The columns of fields.c, in its order.
 _COLUMNS = ("begin", "end", "phase", "category", "name", "thread", "thread_word", "start", "stop", "external",
-            "correlation", "stream", "device", "blocks", "talks")  # fmt: skip
+            "correlation", "stream", "device", "blocks", "talks", "dims", "dims_end", "types", "types_end")  # fmt: skip
 #: Fewer characters than this no profiler writes for an event, on average; what does is left to Python.
 _SHORTEST_EVENT = 48
 _MOST_STRINGS = 1 << 15
@@ -104,8 +104,17 @@ def read_fields(array: bytes) -> Fields | None:
         blocks=given["blocks"],
         talks=given["talks"] > 0,
         events=_decoder(array, given["begin"], given["end"]),
+        shapes=_shapes(array, *(given[name] for name in ("dims", "dims_end", "types", "types_end"))),
         farthest=out.farthest,
     )
+
+
+def _shapes(array: bytes, *edges: Ints) -> Callable[[Ints], list[Shapes]]:
+    def told(rows: Ints) -> list[Shapes]:
+        # where one is not given its edges are -1, and nothing lies between them
+        return [(array[a:b], array[c:d]) for a, b, c, d in zip(*(edge[rows].tolist() for edge in edges), strict=True)]
+
+    return told
 
 
 def _decoder(array: bytes, begin: Ints, end: Ints) -> Callable[[Ints], list[AnyEvent]]:

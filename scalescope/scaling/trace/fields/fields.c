@@ -20,10 +20,11 @@
 /* The columns, in the order of compiled.py. BEGIN and END are where in the text the event stands; PHASE, CATEGORY,
    NAME and THREAD_WORD (a thread that has a word for a number) are numbers of strings, -1 where there is none; times
    are ns; numbers that are not given are -1, but THREAD, START and DURATION 0. TALKS: it names a collective. What
-   others are made of comes last: torch 1.8 gave EXTERNAL as EXTERNAL_OLD. */
+   others are made of comes last: torch 1.8 gave EXTERNAL as EXTERNAL_OLD. DIMS and TYPES are where the arguments'
+   shapes and types stand, to DIMS_END and TYPES_END. */
 enum column {
   BEGIN, END, PHASE, CATEGORY, NAME, THREAD, THREAD_WORD, START, STOP, EXTERNAL, CORRELATION, STREAM, DEVICE, BLOCKS,
-  TALKS, COLUMNS, DURATION = COLUMNS, EXTERNAL_OLD, CELLS
+  TALKS, DIMS, DIMS_END, TYPES, TYPES_END, COLUMNS, DURATION = COLUMNS, EXTERNAL_OLD, CELLS
 };
 
 struct fields {
@@ -51,6 +52,7 @@ typedef const char *place;
   if (!(taken)) return NULL
 
 static inline place skip_space(place at) {
+  if (*at > ' ') return at;
   while (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r') ++at;
   return at;
 }
@@ -65,12 +67,6 @@ static inline int is_digit(char sign) { return sign >= '0' && sign <= '9'; }
 
 static int is_hex(char sign) {
   return is_digit(sign) || (sign >= 'a' && sign <= 'f') || (sign >= 'A' && sign <= 'F');
-}
-
-/* Take what ends a value: nothing else may follow it. */
-static inline place ends_value(place at) {
-  at = skip_space(at);
-  return *at == ',' || *at == '}' || *at == ']' ? at : NULL;
 }
 
 #define EACH(byte) (0x0101010101010101u * (byte))
@@ -161,7 +157,8 @@ static place skip_list(const struct reader *reader, place at, int depth) {
   MUST(depth < DEEPEST && (at = take(at, '[')));
   if (*at != ']')
     for (;;) {
-      MUST((at = skip_value(reader, at, depth + 1)) && (at = ends_value(at)));
+      MUST(at = skip_value(reader, at, depth + 1));
+      at = skip_space(at);
       if (*at == ']') break;
       MUST(at = take(at, ','));
     }
@@ -173,7 +170,8 @@ static place skip_object(const struct reader *reader, place at, int depth) {
   if (*at != '}')
     for (;;) {
       MUST((at = skip_string(reader, at)) && (at = take(skip_space(at), ':')));
-      MUST((at = skip_value(reader, at, depth + 1)) && (at = ends_value(at)));
+      MUST(at = skip_value(reader, at, depth + 1));
+      at = skip_space(at);
       if (*at == '}') break;
       MUST(at = take(at, ','));
     }
@@ -181,9 +179,9 @@ static place skip_object(const struct reader *reader, place at, int depth) {
 }
 
 static place skip_value(const struct reader *reader, place at, int depth) {
+  if (*at == '"') return skip_string(reader, at);
+  if (*at == '[') return skip_list(reader, at, depth);
   switch (*at) {
-    case '"': return skip_string(reader, at);
-    case '[': return skip_list(reader, at, depth);
     case '{': return skip_object(reader, at, depth);
     case 't': return skip_word(at, "true");
     case 'f': return skip_word(at, "false");
@@ -204,7 +202,7 @@ static inline place take_digits(place at, int most, int64_t *value) {
 
 static inline place take_integer(place at, int64_t *value) {
   int negative = *at == '-';
-  MUST((at = take_digits(at + negative, 18, value)) && (at = ends_value(at)));
+  MUST(at = take_digits(at + negative, 18, value));
   if (negative) *value = -*value;
   return at;
 }
@@ -226,7 +224,7 @@ static inline place take_time(place at, int64_t most, int64_t *ns) {
     }
   }
   *ns = negative ? -found : found;
-  return ends_value(at);
+  return at;
 }
 
 /* The product of a list of numbers that are not negative, 0 of none; -1 is what Python makes of one beyond 64 bits. */
@@ -238,6 +236,7 @@ static place take_product(place at, int64_t *product) {
       int64_t one;
       MUST((at = take_integer(at, &one)) && one >= 0 && one < ((int64_t)1 << 31) && *product < ((int64_t)1 << 31));
       *product *= one;
+      at = skip_space(at);
       if (*at == ']') break;
       MUST(at = take(at, ','));
     }
@@ -289,32 +288,35 @@ static place skip_word_or_null(const struct reader *reader, place at, int64_t *i
 
 #define IS(word) (length == sizeof(word) - 1 && memcmp(key, word, sizeof(word) - 1) == 0)
 
+/* Any value, and where it stands: its begin in a cell and its end in the next. */
+static inline place skip_and_note(const struct reader *reader, place begin, int64_t *cells) {
+  place at;
+  MUST(at = skip_value(reader, begin, 0));
+  cells[0] = begin - reader->text;
+  cells[1] = at - reader->text;
+  return at;
+}
+
 /* The value of one argument. Those that Python decodes as a type of their own are of that type here, too. */
 static inline place take_argument(struct reader *reader, place at, place key, int64_t length) {
   int64_t ignored, *cells = reader->cells;
   switch (length) {
-    case 3:
+    case 3: case 4:
       if (IS("Seq")) return take_integer(at, &ignored);
-      break;
-    case 4:
       if (IS("grid")) return take_product(at, cells + BLOCKS);
       if (IS("Rank")) return take_integer(at, &ignored);
       if (IS("name"))
         return *at == '"' || *at == 'n' ? skip_word_or_null(reader, at, &ignored) : take_integer(at, &ignored);
       break;
-    case 5:
+    case 5: case 6:
       if (IS("bytes")) return take_integer(at, &ignored);
       if (IS("dtype")) return skip_word_or_null(reader, at, &ignored);
-      break;
-    case 6:
       if (IS("stream")) return take_integer(at, cells + STREAM);
       if (IS("device")) return take_integer(at, cells + DEVICE);
       break;
-    case 8:
-      if (IS("Src Rank") || IS("Dst Rank")) return take_integer(at, &ignored);
-      break;
     case 10:
       if (IS("Group size")) return take_integer(at, &ignored);
+      if (IS("Input Dims") || IS("Input type")) return skip_and_note(reader, at, cells + (key[6] == 'D' ? DIMS : TYPES));
       break;
     case 11:
       if (IS("External id")) return take_integer(at, cells + EXTERNAL);
@@ -322,20 +324,16 @@ static inline place take_argument(struct reader *reader, place at, place key, in
       if (IS("correlation")) return take_integer(at, cells + CORRELATION);
       if (IS("In msg size")) return take_integer(at, &ignored);
       break;
-    case 12: case 13: case 14:
+    case 8: case 12: case 13: case 14:
+      if (IS("Src Rank") || IS("Dst Rank")) return take_integer(at, &ignored);
       if (IS("Out msg size") || IS("In msg nelems") || IS("Out msg nelems")) return take_integer(at, &ignored);
       break;
     case 15:
       if (IS("Collective name")) return skip_word_or_null(reader, at, cells + TALKS);
       break;
-    case 18:
-      if (IS("Process Group Name")) return skip_word_or_null(reader, at, &ignored);
-      break;
-    case 19:
-      if (IS("Process Group Ranks")) return skip_word_or_null(reader, at, &ignored);
-      break;
-    case 25:
-      if (IS("Process Group Description")) return skip_word_or_null(reader, at, &ignored);
+    case 18: case 19: case 25:
+      if (IS("Process Group Name") || IS("Process Group Ranks") || IS("Process Group Description"))
+        return skip_word_or_null(reader, at, &ignored);
       break;
   }
   return skip_value(reader, at, 0);
@@ -348,16 +346,15 @@ static place take_arguments(struct reader *reader, place at) {
       place key;
       int64_t length;
       MUST(at = take_key(reader, at, &key, &length));
-      MUST((at = take_argument(reader, at, key, length)) && (at = ends_value(at)));
+      MUST(at = take_argument(reader, at, key, length));
+      at = skip_space(at);
       if (*at == '}') break;
       MUST(at = take(at, ','));
     }
   return at + 1;
 }
 
-struct seen { /* of the event that is read */
-  int arguments, time, complete, kept;
-};
+struct seen { int arguments, time, complete, kept; }; /* of the event that is read */
 
 static inline place take_field(struct reader *reader, struct seen *seen, place at, place key, int64_t length) {
   int64_t ignored, *cells = reader->cells;
@@ -403,7 +400,8 @@ static place take_event(struct reader *reader, place at) {
       place key;
       int64_t length;
       MUST(at = take_key(reader, at, &key, &length));
-      MUST((at = take_field(reader, &seen, at, key, length)) && (at = ends_value(at)));
+      MUST(at = take_field(reader, &seen, at, key, length));
+      at = skip_space(at);
       if (*at == '}') break;
       MUST(at = take(at, ','));
     }
@@ -425,7 +423,8 @@ static place take_array(struct reader *reader, place at) {
   MUST(at = take(skip_space(at), '['));
   if (*at != ']')
     for (;;) {
-      MUST((at = take_event(reader, at)) && (at = ends_value(at)));
+      MUST(at = take_event(reader, at));
+      at = skip_space(at);
       if (*at == ']') break;
       MUST(at = take(at, ','));
     }

@@ -12,6 +12,8 @@ from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.tables import column_of, times_of
 
 Mask = npt.NDArray[np.bool_]
+#: An operator's `Input Dims` and its `Input type`, as they stand in the text; empty where they do not.
+Shapes = tuple[bytes, bytes]
 
 
 class Fields(msgspec.Struct, frozen=True):
@@ -38,6 +40,7 @@ class Fields(msgspec.Struct, frozen=True):
     blocks: Ints  # of a kernel's grid; 0 where the trace does not tell
     talks: Mask  # which name a collective in their arguments
     events: Callable[[Ints], Sequence[AnyEvent]]  # those of some rows, decoded
+    shapes: Callable[[Ints], Sequence[Shapes]]  # of the arguments of some rows
     farthest: int = 0  # of all events' times, in ns from 0, either way: where C read them
 
 
@@ -73,6 +76,7 @@ def fields_of(all_events: Sequence[AnyEvent]) -> Fields:
         blocks=column_of([math.prod(one.grid) if one.grid else 0 for one in args]),
         talks=np.array([one.collective is not None for one in args], bool),
         events=lambda rows: [events[row] for row in rows.tolist()],
+        shapes=lambda rows: [(bytes(args[row].input_dims), bytes(args[row].input_type)) for row in rows.tolist()],
     )
 
 
