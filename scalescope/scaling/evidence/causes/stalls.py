@@ -23,7 +23,7 @@ import numpy as np
 
 from scalescope.records.statistics import largest_of_others
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
-from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, Gaps, PlacedGaps
+from scalescope.scaling.evidence.gaps import NOTHING, SEVERAL, GapLocation, Gaps, PlacedGaps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
 from scalescope.scaling.trace.intervals import Ints
@@ -73,6 +73,12 @@ class _Place:
             for near in common.by_rank[rank].gaps.places:
                 if _near(near.place, place):
                     self.longest_near[at] = np.maximum(self.longest_near[at], common.row(rank, near.longest_ns))
+
+    @property
+    def unseen(self) -> bool:
+        """Whether the last step has nothing here as its end was not recorded."""
+        at_the_end = self.place.after == NOTHING and self.common.open_ended and len(self.common) > 1
+        return at_the_end and not self.ns[:, -1].any()
 
     def alone(self, slowness: list[float]) -> list[HostCause]:
         """Return the ranks that stall here longer than the others do."""
@@ -146,8 +152,9 @@ class _Place:
         )
         if not (large and (single or each_pass)):
             return []
+        seen = len(self.common) - self.unseen
         own = tuple(
-            (rank, round(float((base if rank in alone else self.ns[at]).mean())))
+            (rank, round(float((base if rank in alone else self.ns[at])[:seen].mean())))
             for at, rank in enumerate(self.common.ranks)
         )
         each_ns = min(map(_typical_ns, rows)) if each_pass else 0
@@ -194,8 +201,8 @@ def _cause(
         kind="gap",
         name=place.after or place.before,
         inside=place.inside,
-        ns=sum(sum(one.ns) / len(one.ns) for one in rows) / len(rows),
-        count=sum(one.count / len(one.ns) for one in rows) / len(rows),
+        ns=sum(sum(one.ns) / (len(one.ns) - there.unseen) for one in rows) / len(rows),
+        count=sum(one.count / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         others_ns=usual,
     )
     annotated = any(one.loading for one in common.by_rank.values())
@@ -209,6 +216,7 @@ def _cause(
         beyond_ns=None if beyond is None else tuple(beyond.tolist()),
         evidence=(figure,),
         place=place,
+        unseen=there.unseen,
         confidence=0.7 if unsure else 1.0,
         otherwise=("host_stall" if loads else "data_loading") if unsure else None,
     )
