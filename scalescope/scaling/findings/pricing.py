@@ -369,7 +369,8 @@ def _finding(scene: Scene, gain: Gain) -> Finding:
     one = gain.candidate
     # no cause costs more than the step, but for what was seen in some of them and may be there in more
     known = scene.replayer.known_ns
-    most_ms = max(scene.step_ms, known.high / 1e6 if known is not None else 0.0) if one.seen is None else math.inf
+    longest_ms = known.high / 1e6 if known is not None and known.low > 1e6 * scene.step_ms else scene.step_ms
+    most_ms = longest_ms if one.seen is None else math.inf
     return Finding(
         code=one.code,
         rank=one.rank,

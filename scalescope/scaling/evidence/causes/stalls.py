@@ -23,7 +23,7 @@ import numpy as np
 
 from scalescope.records.statistics import largest_of_others
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
-from scalescope.scaling.evidence.gaps import NOTHING, SEVERAL, GapLocation, Gaps, PlacedGaps
+from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, Gaps, PlacedGaps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
 from scalescope.scaling.trace.intervals import Ints
@@ -76,9 +76,9 @@ class _Place:
 
     @property
     def unseen(self) -> bool:
-        """Whether the last step has nothing here as its end was not recorded."""
-        at_the_end = self.place.after == NOTHING and self.common.open_ended and len(self.common) > 1
-        return at_the_end and not self.ns[:, -1].any()
+        """Whether the last step, whose end was not recorded, is the only one that has nothing here."""
+        seen = self.common.open_ended and len(self.common) > 1 and bool(self.ns[:, :-1].any(axis=0).all())
+        return seen and not self.ns[:, -1].any()
 
     def alone(self, slowness: list[float]) -> list[HostCause]:
         """Return the ranks that stall here longer than the others do."""
