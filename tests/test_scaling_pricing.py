@@ -238,7 +238,7 @@ def _with_pauses(folder: Path, us: float, copies: int = 0, copy_us: float = 0.0)
             trace.kernel("aten::empty", 2.0, "fill")
             with trace.inside("cpu_op", "aten::copy_"):
                 number = trace.call("MemcpyAsync")
-                trace._on_device("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", max(trace.clock, trace.device_free),
+                trace.on_device("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", max(trace.clock, trace.device_free),
                                  copy_us, number)  # fmt: skip
                 trace.synchronise()
             trace.idle(us)

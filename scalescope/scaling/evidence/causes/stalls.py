@@ -133,6 +133,12 @@ class _Place:
             self.longest_near[near.at] = np.maximum(self.longest_near[near.at], near.longest)
             self.typical_near[near.at] = np.maximum(self.typical_near[near.at], near.typical)
 
+    @property
+    def unseen(self) -> bool:
+        """Whether the last step, whose end was not recorded, is the only one that has nothing here."""
+        seen = self.common.open_ended and len(self.common) > 1 and bool(self.ns[:, :-1].any(axis=0).all())
+        return seen and not self.ns[:, -1].any()
+
     def alone(self, slowness: list[float], lowest_floors: list[int]) -> list[HostCause]:
         """Return the ranks that stall here longer than the others do."""
         # long enough for a stall whatever the others' are, which takes long to tell
@@ -200,8 +206,9 @@ class _Place:
         known = named is not None and _mostly(named) >= _SHARE_OF_OBJECTS * self.common.step_ns and base.any()
         if not (known or (large and (single or each_pass))):
             return []
+        seen = len(self.common) - self.unseen
         own = tuple(
-            (rank, round(float((base if rank in alone else self.ns[at]).mean())))
+            (rank, round(float((base if rank in alone else self.ns[at])[:seen].mean())))
             for at, rank in enumerate(self.common.ranks)
         )
         each_ns = min(map(_typical_ns, rows)) if each_pass else 0
@@ -250,8 +257,8 @@ def _cause(
         kind="gap",
         name=place.after or place.before,
         inside=place.inside,
-        ns=sum(sum(one.ns) / len(one.ns) for one in rows) / len(rows),
-        count=sum(one.count / len(one.ns) for one in rows) / len(rows),
+        ns=sum(sum(one.ns) / (len(one.ns) - there.unseen) for one in rows) / len(rows),
+        count=sum(one.count / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         others_ns=usual,
     )
     annotated = any(one.loading for one in common.by_rank.values())
@@ -265,6 +272,7 @@ def _cause(
         beyond_ns=None if beyond is None else tuple(beyond.tolist()),
         evidence=(figure,),
         place=place,
+        unseen=there.unseen,
         confidence=0.7 if unsure else 1.0,
         otherwise=("host_stall" if loads else "data_loading") if unsure else None,
     )
