@@ -74,6 +74,7 @@ class Quality(msgspec.Struct):
     cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
     unsteady: bool = False  # its profiled steps are none of those beside them, and no recording is why
     lossy_ranks: list[int] = []  # in the means, though the profiler lost some of what ran or was launched there
+    incomplete_ranks: list[int] = []  # in the means, though collectives or events are missing that could recur
     several_devices: list[DevicesOfRank] = []  # of ranks whose process drives more than one
     unknown_collectives: list[str] = []  # kernels taken as compute that end together on ranks where they began apart
     mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too

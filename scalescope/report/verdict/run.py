@@ -175,7 +175,8 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     share, found = _share_of_compute(run, loss), loss.parts
     shares = f"{share}; {listing(found)}." if found else f"{share}."
     first = finding_text.headline_of_all(run.findings, loss.step_ms, run.world_size, shares)
-    lead = "" if first.is_otherwise else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost)
+    lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks  # what seems to be idle may be what is missing
+    lead = "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost)
     explained = [] if first.is_otherwise else [shares]
     explained += [first.doubtful] if first.doubtful else []
     level: Level = "unknown" if run.findings[0].code == "profiler_cost" else level_of(loss.compute)
@@ -231,7 +232,8 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
     if beside := instead_of_its_own(run):
         told.explained.insert(0, beside)
     odd = run.unpriced is not None and run.unpriced.code == "other_steps"
-    if odd or run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
+    lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks
+    if odd or run.quality.unknown_collectives or lacks or run.quality.several_devices:
         told.level = "unknown"
     return doubt
 
