@@ -384,13 +384,16 @@ def _finding(scene: Scene, gain: Gain) -> Finding:
     known = scene.replayer.known_ns
     longest_ms = known.high / 1e6 if known is not None and known.low > 1e6 * scene.step_ms else scene.step_ms
     most_ms = longest_ms if one.seen is None else math.inf
+    beside_ms = gain.beside_ms
+    if beside_ms < 0 and scene.analysis.as_run is None:
+        beside_ms = 0.0  # the step is the mean of all that were profiled, which have the cause as often as it is there
     return Finding(
         code=one.code,
         rank=one.rank,
         ms=gain.ms,
         low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
         high_ms=max(gain.ms, min(gain.high_ms, most_ms)),
-        fraction=gain.ms / (scene.step_ms + gain.beside_ms),
+        fraction=gain.ms / (scene.step_ms + beside_ms),
         evidence=bounded(one.evidence, gain.ms) if one.at_most else one.evidence,
         remedy=one.remedy,
         backed="replay" if one.gain_ms is None else "measured",
