@@ -29,16 +29,21 @@ from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Finding, Reason
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.findings.measured import with_loading_now_and_then
+from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.ranks.ending_together import ending_together
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.timelines.one_step import Ready, step_timeline
 from scalescope.scaling.trace.kernel_names import short_name
+
+#: From this share of the step on, compute is all there is to it, on a device that waits for no other.
+_ALL_COMPUTE = 0.95
 
 
 def is_looked_at(analysis: RunAnalysis) -> bool:
@@ -210,7 +215,10 @@ def find_in(
             "it was, so what it would be without one of them is not known well enough"
         )
         analysis.unpriced = Reason("unfaithful", off)
-        return None
+        whole = Scene(analysis, replayer, facts, None, mean_step_ms(analysis, "window"), host, cores)
+        alone = analysis.world_size == 1 and not (analysis.quality.lossy_ranks or analysis.quality.several_devices)
+        # without a replay either: there is next to nothing that anything could give back
+        return [nothing(whole)] if alone and whole.share_ms("compute") >= _ALL_COMPUTE * whole.step_ms else None
     peak = find_peak(analysis.device) if analysis.device else None
     step, _ = step_as_run(analysis)
     if analysis.as_run is not None and analysis.as_run.ranks:
@@ -225,10 +233,20 @@ def find_in(
     if analysis.quality.lossy_ranks and all(one.code == "nothing" for one in found):
         lossy = ", ".join(map(str, analysis.quality.lossy_ranks))
         why = f"the profiler lost activity of rank {lossy}, and what costs the step may be among it"
-        analysis.unpriced = Reason("lost", f"no cause is found: {why}")
+        analysis.unpriced = Reason("lost", f"{_none_found(analysis)}: {why}")
+        return None
+    if analysis.quality.incomplete_ranks and all(one.code == "nothing" for one in found):
+        some = ", ".join(map(str, analysis.quality.incomplete_ranks))
+        why = f"the trace of rank {some} is not complete, and what costs the step may be among what it lacks"
+        analysis.unpriced = Reason("lost", f"{_none_found(analysis)}: {why}")
         return None
     if analysis.quality.several_devices and all(one.code == "nothing" for one in found):
         why = "one process drives several devices, which are taken as one: what each of them waits for is not told"
         analysis.unpriced = Reason("several_devices", f"no cause is found: {why}")
         return None
     return found
+
+
+def _none_found(analysis: RunAnalysis) -> str:
+    """Return that no cause is found, beside those that the steps tell by themselves."""
+    return "no further cause is found" if analysis.findings else "no cause is found"
