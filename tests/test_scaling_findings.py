@@ -303,7 +303,7 @@ def test_figures_beside_what_cannot_be_told_say_what_they_rest_on() -> None:
     run = analysed(DATA / "gpt8_ddp_none_n2")
     verdict = run_verdict(run)
     assert "cannot be told from this trace" in verdict.headline and verdict.level == "unknown"
-    assert verdict.sentences[0].startswith("If recording costs what it usually does, 79")
+    assert verdict.sentences[0].startswith("If recording costs what it usually does, 88")
     assert run.stragglers == [] and run.advice == []
     title = "Where a step goes as run, likely: if recording costs what it usually does, a rank"
     assert title in for_an_issue([run]) and as_run_title(run) == title

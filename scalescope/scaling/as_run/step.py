@@ -198,9 +198,9 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
         return AsRun(step_ms=None, source=found.source, reason="apart")
     late = round(host_bound_ns(replayer.graph, timing))
     told = _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
-    if untraced is None and found.source == "not_needed" and told.low_ms is not None and told.high_ms is not None:
-        # devices that take another time in each step: a few of those know the mean of all no better than this
-        half, step = uneven_ms(replayer), replayer.base_ns / 1e6
+    if untraced is None and told.low_ms is not None and told.high_ms is not None:
+        # a few steps know the mean of all no better than by what they differ
+        half, step = spread_ms(replayer), replayer.base_ns / 1e6
         told.low_ms, told.high_ms = (
             max(0.0, step - math.hypot(step - told.low_ms, half)),
             step + math.hypot(told.high_ms - step, half),

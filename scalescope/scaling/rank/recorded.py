@@ -24,6 +24,9 @@ OPERATOR_EDGES, RUNTIME_CALLS, FRAME_EDGES, OVERHEAD_NS = range(4)
 KINDS = 4
 #: Of fewer edges of Python frames nothing is told. Stretches of so many, of which the densest share (per cent) tell.
 _ENOUGH_FRAMES, _STRETCH, _DENSEST = 2_000, 32, 10
+#: The call that launches a kernel and nothing else, the same in all programs. Of fewer nothing is told; and their lower
+#: quartile is: launches that wait for room in the device's queue say nothing of the host.
+_LAUNCH, _ENOUGH_LAUNCHES, _QUARTILE = "cudaLaunchKernel", 30, 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Recorded:
     #: Where entries and exits of Python frames follow each other most closely, how far apart they are, ns: what
     #: recording one takes is part of that. None: there are too few.
     frame_edge_ns: float | None = None
+    launch_ns: float | None = None  # what a kernel's launch takes the host, recorded; None: there are too few
 
     @property
     def stacks(self) -> bool:
@@ -72,7 +76,18 @@ def count_recorded(
         inside=within,
         shapes=bool(trace.header.record_shapes),
         frame_edge_ns=edges.closest_frames(),
+        launch_ns=_typical_launch(trace, threads),
     )
+
+
+def _typical_launch(trace: Trace, threads: Collection[int]) -> float | None:
+    """Return what launching a kernel takes the host, ns, where nothing holds it up."""
+    calls = trace.runtime
+    names = [index for index, name in enumerate(trace.names) if name == _LAUNCH]
+    rows = np.isin(calls.name, names) & np.isin(calls.thread, list(threads))
+    if int(rows.sum()) < _ENOUGH_LAUNCHES:
+        return None
+    return float(np.percentile(calls.end[rows] - calls.start[rows], _QUARTILE))
 
 
 class _Edges:

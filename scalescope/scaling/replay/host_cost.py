@@ -69,7 +69,7 @@ def without_recording(graph: Graph, cost: HostCost, scale: float) -> Graph:
     for rank, own in cost.calls.items():
         before = scale * own.before + known * own.before_known
         during = scale * own.during + known * own.during_known
-        lighter.calls[rank] = _less(graph, rank, before, during)
+        lighter.calls[rank] = _less(graph, rank, before, during, on_cpu=bool(cost.inside.size))
     if scale > 0:
         keep_pace(lighter, graph)
     if cost.inside.size:
@@ -87,12 +87,20 @@ def on_slower_devices(graph: Graph, times: float) -> Graph:
     return slower
 
 
-def _less(graph: Graph, rank: int, before: Floats, during: Floats) -> list[HostCall]:
-    """Return a rank's calls with so many ns less on the way to each, and inside it; none goes below 0."""
+def _less(graph: Graph, rank: int, before: Floats, during: Floats, *, on_cpu: bool) -> list[HostCall]:
+    """Return a rank's calls with so many ns less on the way to each, and inside it; none goes below 0.
+
+    What recording a call of the runtime takes lies around it as well as in it: what there is no room for in the call is
+    taken off the way to the next one. A CPU's activities are charged for themselves.
+    """
     calls = graph.call_columns(rank)
+    duration = calls["duration_ns"] - during
+    if not on_cpu:
+        before = before.copy()
+        before[1:] += np.maximum(-duration[:-1], 0.0)
     think = np.maximum(calls["think_ns"] - before, 0.0)
     data = np.minimum(calls["data_ns"], think)
-    duration = np.maximum(calls["duration_ns"] - during, 0.0)
+    duration = np.maximum(duration, 0.0)
     rest = (
         calls["launches"],
         calls["awaits"],
