@@ -156,7 +156,7 @@ def test_an_operator_that_takes_long_on_all_hosts_is_no_python(inner: str | None
                     with trace.inside("cpu_op", inner):
                         pass
                 number = trace.call("LaunchKernel")
-                trace._on_device("gemm", "kernel", max(trace.clock, trace.device_free), KERNEL_US, number)
+                trace.on_device("gemm", "kernel", max(trace.clock, trace.device_free), KERNEL_US, number)
         backward(trace, KERNEL_US)
         optimise(trace)
 

@@ -46,7 +46,7 @@ def agrees(array: bytes) -> bool:
     found = compiled.read_fields(array)
     if found is None:
         return False
-    told = in_python(array, bool((np.abs(found.start) >= EXACT_FLOAT_US * 1000).any()))
+    told = in_python(array, found.farthest >= EXACT_FLOAT_US * 1000)
     assert found.count == told.count
     rows = rows_of(found)
     for column in WORDS:
@@ -60,6 +60,7 @@ def agrees(array: bytes) -> bool:
     assert timed[spans].all(), "what has no time that can be one is Python's to count"
     decoded, expected = found.events(rows), told.events(np.arange(told.start.size))
     assert [(one.tid, one.args) for one in decoded] == [(one.tid, one.args) for one in expected]
+    assert found.shapes(rows) == told.shapes(np.arange(told.start.size))
     return True
 
 

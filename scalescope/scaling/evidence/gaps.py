@@ -176,17 +176,10 @@ def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals)
     # nor does one that the loop runs between two steps, as to keep a loss: the last step of a window has none
     beside = covers(loading, host.operators.start) | covers(host.recording, host.operators.start)
     started, ended = host.operators.start[~beside], host.operators.end[~beside]
-    of_operator = host.step_of(started)
     engine = np.array([name.startswith(ENGINE_FRAMES) for name in host.names], bool)[host.operators.name[~beside]]
     optimizer = np.array([name.startswith("Optimizer.") for name in host.names], bool)[host.annotations.name]
-    never = np.iinfo(np.int64).max
-    first, last = np.full(len(host), never), np.full(len(host), -1)
-    begins, ends = first.copy(), last.copy()
-    inside = of_operator >= 0
-    np.minimum.at(first, of_operator[inside], started[inside])
-    np.maximum.at(last, of_operator[inside], ended[inside])
-    np.minimum.at(begins, of_operator[inside & engine], started[inside & engine])
-    np.maximum.at(ends, of_operator[inside & engine], ended[inside & engine])
+    first, last = _reach(host, started, ended)
+    begins, ends = _reach(host, started[engine], ended[engine])
     optimizing = union(host.annotations.of(optimizer).intervals)
     at = gaps.starts
     phase = np.full(at.size, _BETWEEN, np.int64)
@@ -196,6 +189,17 @@ def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals)
     phase[at >= last[step]] = _AFTER
     phase[gaps.ends <= first[step]] = _BEFORE
     return phase
+
+
+def _reach(host: HostTimeline, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Return when in each step the first of some operators (ascending) begins and the last ends; never, -1 for none."""
+    first, last = np.full(len(host), np.iinfo(np.int64).max), np.full(len(host), -1)
+    bounds = np.searchsorted(starts, host.edges)
+    some = np.diff(bounds) > 0
+    if some.any():
+        first[some] = starts[bounds[:-1][some]]
+        last[some] = np.maximum(np.maximum.reduceat(ends[: bounds[-1]], bounds[:-1][some]), -1)
+    return first, last
 
 
 def _neighbours(operators: Spans, gaps: Intervals, objects: Mask) -> tuple[Ints, Ints]:

@@ -110,7 +110,8 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
             recording = union(recording, Intervals(steps.end[:-1], steps.start[1:]))
         numbers = tuple(int(number) for number in steps.numbers)
         bounds = np.sort(np.concatenate((edges, steps.end)))
-        instants = np.insert(instants, np.searchsorted(instants, bounds), bounds)
+        instants = np.concatenate((instants, bounds))
+        instants.sort()
     else:
         edges = np.array([instants[0], instants[-1] + 1], np.int64)
         numbers = (0,)

@@ -1,6 +1,7 @@
 """One collective as one rank saw it, described by all that a trace says about it and its group."""
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -12,6 +13,31 @@ from scalescope.scaling.trace.trace import CommunicationArgs, Trace
 #: On a shared machine a host may be held up between sending and the record of it: for some slices of its scheduler, of
 #: which one took 5.5 ms. So much later than its data have arrived a send may begin, by its record.
 SEND_HELD_UP_NS = 20_000_000
+
+
+class Members(tuple[int, ...]):
+    """The ranks of a group, maybe a thousand: a tuple whose hash is worked out once, not for each collective anew."""
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = super().__hash__()
+            return self._hash
+
+
+def share_members(by_rank: Iterable[Iterable["RankCollective"]]) -> None:
+    """Let all ranks' collectives of a group have one and the same object for its ranks: to compare two is to look."""
+    shared: dict[tuple[int, ...], Members] = {}
+    for collectives in by_rank:
+        last: tuple[int, ...] | None = None  # most are of the group of the one before, and are not hashed again
+        for one in collectives:
+            if one.group_ranks is not last:
+                last = one.group_ranks
+                members = shared.get(last) or shared.setdefault(last, Members(last))
+            one.group_ranks = members
 
 
 class ListedGroup(msgspec.Struct, frozen=True):

@@ -88,21 +88,24 @@ def disordered(trace: Trace, launch: Ints) -> int:
     return int((same & (np.diff(launch[known]) < 0)).sum())
 
 
-def by_the_hosts_clock(trace: Trace) -> tuple[Trace, int]:
-    """Return a trace with its device's times on its host's clock, and by how many ns they are later: mostly by 0."""
-    offset = _device_is_behind(trace) if trace.framework == "torch" else 0
+def by_the_hosts_clock(trace: Trace) -> tuple[Trace, int, LaunchTimes]:
+    """Return a trace with its device's times on its host's clock, by how many ns they are later, mostly by 0, and its
+    activities' launches.
+    """
+    launches = find_launches(trace)
+    offset = _device_is_behind(trace, launches.start) if trace.framework == "torch" else 0
     if not offset:
-        return trace, 0
+        return trace, 0, launches
     raw = trace.activities
-    return replace(trace, activities=replace(raw, start=raw.start + offset, end=raw.end + offset)), offset
+    moved = replace(trace, activities=replace(raw, start=raw.start + offset, end=raw.end + offset))
+    return moved, offset, find_launches(moved)
 
 
-def _device_is_behind(trace: Trace) -> int:
+def _device_is_behind(trace: Trace, launch: Ints) -> int:
     """Return by how many ns a device's clock is behind its host's, below 0 where it is ahead; 0 where nothing says so.
 
     Of a clock that is ahead only calls that wait for all of the device tell.
     """
-    launch = find_launches(trace).start
     raw = trace.activities
     known = (launch >= 0) & (raw.correlation > 0)
     count = int(known.sum())

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.communication import NO_COMMUNICATION, communication_of, link_by_order
 from scalescope.scaling.rank.copy_engines import COPY_ENGINES
-from scalescope.scaling.rank.launches import find_launches
+from scalescope.scaling.rank.launches import LaunchTimes, find_launches
 from scalescope.scaling.rank.step_sources.cut import whole_by_launches
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
@@ -68,12 +68,12 @@ class Timeline(msgspec.Struct, frozen=True):
         return early
 
 
-def build_timeline(trace: Trace) -> Timeline:
-    """Return the device timeline of a trace; an empty one where nothing ran on a device."""
+def build_timeline(trace: Trace, launches: LaunchTimes | None = None) -> Timeline:
+    """Return the device timeline of a trace, an empty one where nothing ran on a device. `launches`: where known."""
     base = trace.header.base_ns
     raw = trace.activities
     order = np.argsort(raw.start, kind="stable")
-    launches = find_launches(trace)
+    launches = launches or find_launches(trace)
     launch, enqueued, thread = launches.start[order], launches.enqueued[order], launches.thread[order]
     communication = communication_of(trace, order, launch, thread)
     link_by_order(trace, raw.start[order], raw.stream[order], launch, communication)

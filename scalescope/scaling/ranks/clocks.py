@@ -12,6 +12,7 @@ the same time (timing.py).
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -99,17 +100,18 @@ def _with_own_clocks(
     timed = {rank: Timed(rank, collectives[rank]) for rank in sorted(hosts)}
     told: dict[int, int] = {}  # by rank: the first rank of its clock
     for rank, one in timed.items():
-        told[rank] = _first_of_its_clock(one, [(first, timed[other]) for other, first in told.items()])
+        known = [(first, timed[other]) for other, first in islice(told.items(), _LOOKED_AT)]
+        told[rank] = _first_of_its_clock(one, known)
     return {rank: f"of rank {first}" for rank, first in told.items()} if len(set(told.values())) > 1 else hosts
 
 
 def _first_of_its_clock(one: Timed, known: Sequence[tuple[int, Timed]]) -> int:
-    """Return the first rank of a rank's clock, given others with theirs: its own where those that tell say so.
+    """Return the first rank of a rank's clock, given some others with theirs: its own where those that tell say so.
 
     Of a mesh not every rank shares a group with it; of those that do, a few are asked.
     """
     asked = 0
-    for first, other in known[:_LOOKED_AT]:
+    for first, other in known:
         timing = timing_of(other, one)
         if timing == "apart" or (timing == "together" and _on_one_clock(other, one)):
             return first

@@ -10,6 +10,7 @@ import numpy.ma  # noqa: F401 - np.unique and np.median load it when first calle
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import Mixed
+from scalescope.scaling.rank.collective import share_members
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.ranks.gloo.groups_of_threads import name_groups
 from scalescope.scaling.ranks.gloo.partners import name_partners
@@ -81,6 +82,7 @@ def read_jobs(
     if len(refused) == len(read):
         raise UserError(refused[0].reason)
     pairs = [(source, one) for source, one in zip(sources, read, strict=True) if not isinstance(one, str)]
+    share_members(one.summary.collectives for _, one in pairs)
     again = copies(pairs)
     refused += [Refused(name, f"{name} is {first} once more and counts once", False) for name, first in again.items()]
     found = split_jobs([(source, one) for source, one in pairs if source.path.name not in again])

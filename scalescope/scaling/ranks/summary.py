@@ -17,7 +17,7 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
-from scalescope.scaling.rank.launches import by_the_hosts_clock, disordered, find_launches, is_kernel_launch
+from scalescope.scaling.rank.launches import LaunchTimes, by_the_hosts_clock, disordered, is_kernel_launch
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.records.of_cpu import record_host
@@ -27,6 +27,7 @@ from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
 from scalescope.scaling.ranks.units import impossible_call_ns
 from scalescope.scaling.ranks.updates import updates_per_step
+from scalescope.scaling.trace.families import ENGINE_FRAMES, runs_on_a_device
 from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, is_among, length, union
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
@@ -97,6 +98,8 @@ class RankSummary(msgspec.Struct, frozen=True):
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
     busy_any: float = 0.0  # the share in which one runs on any of them
     groups: tuple[ListedGroup, ...] = ()
+    hides_device: bool = False  # of a trace of the host alone: its operators worked for a device all the same
+    on_devices: tuple[int, ...] = ()  # the numbers of the devices that it worked on, as its host counts them
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -142,6 +145,7 @@ class RankSummary(msgspec.Struct, frozen=True):
             evidence.unlinked > LOST_SHARE * evidence.activities
             or evidence.launches_without_activity > LOST_SHARE * evidence.launches
             or evidence.copies_without_activity > LOST_SHARE * evidence.copies
+            or evidence.without_time > LOST_SHARE * evidence.activities
             or evidence.lost_collectives > 0
         )
 
@@ -165,15 +169,15 @@ def read_rank(path: Path, device: int | None = None, *, for_replay: bool = False
     `device`: of a file with several, which of them is the rank. `for_replay`: keep what a replay needs, too: far more
     than a summary, about 1 kB an activity.
     """
-    trace, moved = by_the_hosts_clock(join_copies(read_trace(path, device)))
-    timeline = build_timeline(trace)
+    trace, moved, launches = by_the_hosts_clock(join_copies(read_trace(path, device)))
+    timeline = build_timeline(trace, launches)
     if timeline.start.size:
-        summary = replace(_summarise_device(trace, timeline), of_file=device, device_moved_ns=moved)
+        summary = replace(_summarise_device(trace, timeline, launches), of_file=device, device_moved_ns=moved)
         return RankReading(
             summary, record_device(trace, timeline) if for_replay and summary.shares is not None else None
         )
     on_cpu = build_cpu_timeline(trace)
-    summary = replace(_summarise_host(trace, on_cpu), of_file=device)
+    summary = replace(_summarise_host(trace, on_cpu, launches), of_file=device)
     return RankReading(summary, record_host(trace, on_cpu) if for_replay else None)
 
 
@@ -182,7 +186,7 @@ def summarise(path: Path) -> RankSummary:
     return read_rank(path).summary
 
 
-def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
+def _summarise_device(trace: Trace, timeline: Timeline, launches: LaunchTimes) -> RankSummary:
     loading = data_loading(trace, timeline.steps)
     shares = share_out(timeline, loading)
     early = timeline.before_window(int(shares.windows.edges[0]))
@@ -205,7 +209,7 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
             spans, timeline.name[chosen], union(spans), shares.windows, trace.names, _by_label(timeline.collectives)
         ),
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
-        evidence=_evidence(trace, timeline.steps, int(early.sum()), int(unlinked.sum()), whole),
+        evidence=_evidence(trace, timeline.steps, launches, int(early.sum()), int(unlinked.sum()), whole),
         host_evidence=collect_host_evidence(trace, steps, loading, shares, timeline),
         busy=busy,
         busy_any=busy_any,
@@ -231,12 +235,13 @@ def _busy(trace: Trace, opens: int, closes: int) -> tuple[tuple[float, ...], flo
     return (kept, together) if len(kept) > 1 else ((), 0.0)
 
 
-def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
+def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes) -> RankSummary:
     empty = len(timeline.windows) == 0
     whole = timeline.whole if timeline.whole >= 0 else None
     shares = None if empty or whole == 0 else share_out_cpu(timeline)
     return RankSummary(
         **_identity(trace),
+        hides_device=_worked_for_a_device(trace),
         activity="cpu",
         shares=shares,
         collectives=timeline.collectives,
@@ -249,7 +254,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
             _by_label(timeline.collectives),
         ),
         before_window_ns=0,
-        evidence=_evidence(trace, timeline.steps, 0, 0, whole),
+        evidence=_evidence(trace, timeline.steps, launches, 0, 0, whole),
         host_evidence=collect_host_evidence(
             trace,
             timeline.steps,
@@ -259,6 +264,23 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
             ended=np.sort(np.array([one.end for one in timeline.collectives], np.int64)),
         ),
     )
+
+
+def _worked_for_a_device(trace: Trace) -> bool:
+    """Tell whether a host without any device activity handed work to a device: it was recorded without the device.
+
+    By operators that only devices have; or, on a machine that has a device, by the thread of the backward pass: nodes
+    on a CPU run in the thread that called for it, those on a device in one that the engine keeps for that device.
+    """
+    if trace.framework != "torch" or not len(trace.operators):
+        return False
+    if any(map(runs_on_a_device, trace.names)):
+        return True
+    nodes = np.array([name.startswith(ENGINE_FRAMES[0]) for name in trace.names], bool)[trace.operators.name]
+    steps = np.array([name.startswith("ProfilerStep") for name in trace.names], bool)[trace.annotations.name]
+    if not trace.header.devices or not nodes.any() or not steps.any():
+        return False
+    return not is_among(np.unique(trace.operators.thread[nodes]), np.unique(trace.annotations.thread[steps])).any()
 
 
 def _by_label(collectives: Sequence[RankCollective]) -> dict[str, Intervals]:
@@ -281,6 +303,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "world_size": info.world_size if info.world_size > 0 else None,
         "host": trace.header.host or trace.header.own.host,
         "device": device or next(iter(names.values()), None),
+        "on_devices": tuple(used.tolist()),
         "backend": info.backend,
         "framework": trace.framework,
         "forward_passes": forward_passes(trace),
@@ -289,7 +312,9 @@ def _identity(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int, whole_steps: int | None) -> Evidence:
+def _evidence(
+    trace: Trace, steps: Steps, launches: LaunchTimes, before_window: int, unlinked: int, whole_steps: int | None
+) -> Evidence:
     launching = np.array([is_kernel_launch(name) and "Graph" not in name for name in trace.names], bool)
     chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
     chosen = chosen[~_captured(trace, chosen)]
@@ -316,7 +341,7 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int, who
         copies=int(copies.size),
         copies_without_activity=int((~is_among(copies, trace.activities.correlation)).sum()),
         lost_collectives=max(0, _inside_collectives(trace, lost) - nameless),
-        disordered=disordered(trace, find_launches(trace).start) if trace.framework == "torch" else 0,
+        disordered=disordered(trace, launches.start) if trace.framework == "torch" else 0,
         steps=steps.source,
         step_kinds=steps.kinds,
         whole_steps=whole_steps,

@@ -126,7 +126,10 @@ def clocks_agree(left: Timed, right: Timed) -> bool:
 
 def _in_common(one: Timed, other: int) -> Timed:
     """Return of a rank's collectives those of groups that hold another rank, too."""
-    return Timed(one.rank, [call for call in one.own if other in call.group_ranks or call.group == ASSUMED_GROUP])
+    if one.shared_with(other) == len(one.own):
+        return one  # as in most jobs: what is worked out for it holds for each other rank
+    holds = {ranks: other in ranks for ranks in {call.group_ranks for call in one.own}}
+    return Timed(one.rank, [call for call in one.own if holds[call.group_ranks] or call.group == ASSUMED_GROUP])
 
 
 def _overlapping(left: Timed, right: Timed) -> float:
@@ -152,10 +155,10 @@ def _partner(call: RankCollective, right: Timed) -> RankCollective | None:
 
 def _meeting(call: RankCollective, right: Timed) -> Iterator[RankCollective]:
     """Yield the equal collectives of the other rank that run at the same time."""
-    position = bisect_left(right.starts, call.end) - 1
+    position, wanted = bisect_left(right.starts, call.end) - 1, token(call)
     while position >= 0 and right.latest_ends[position] > call.start:
         other = right.own[position]
-        if other.end > call.start and token(other) == token(call):
+        if other.end > call.start and right.tokens[position] == wanted:
             yield other
         position -= 1
 

@@ -79,7 +79,7 @@ class Columns:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
         fields = read_fields(array)
         if fields is not None:
-            far = bool((np.abs(fields.start) >= EXACT_FLOAT_US * 1000).any())
+            far = fields.farthest >= EXACT_FLOAT_US * 1000
             if self._exact is None and fields.count:
                 self._exact = far
             if self._exact or not far:
@@ -226,22 +226,22 @@ class Columns:
         first = table.rows
         columns = self._host_columns(fields, rows)
         names = columns[3]
-        telling = np.flatnonzero(
-            np.any(
-                [np.array(one, bool)[names] for one in (self._talks, self._moves_gradient, self._multiplies)], axis=0
-            )
+        talking, moving, multiplying = (
+            np.flatnonzero(np.array(one, bool)[names]) for one in (self._talks, self._moves_gradient, self._multiplies)
         )
-        events = fields.events(rows[telling]) if telling.size else ()
-        for row, event in zip(telling.tolist(), events, strict=True):
-            if self._talks[names[row]]:
-                index = self._communication(event.args, event.name)
-                if index >= 0:
-                    found[first + row] = index
-            elif self._moves_gradient[names[row]] and (gradient := gradient_of(event.args)) is not None:
+        for row, event in zip(talking.tolist(), fields.events(rows[talking]) if talking.size else (), strict=True):
+            index = self._communication(event.args, event.name)
+            if index >= 0:
+                found[first + row] = index
+        for row, (dims, types) in zip(moving.tolist(), fields.shapes(rows[moving]), strict=True):
+            if (gradient := gradient_of(dims, types)) is not None:
                 self._gradients[first + row] = gradient
-            elif self._multiplies[names[row]] and (elements := multiplied_of(event.args, event.name)) > 0:
-                calls, before = self._multiplied.get(event.name, (0, 0))
-                self._multiplied[event.name] = calls + 1, before + elements
+        words = fields.name[rows[multiplying]].tolist()
+        for word, (dims, _) in zip(words, fields.shapes(rows[multiplying]), strict=True):
+            name = fields.strings[word]
+            if (elements := multiplied_of(dims, name)) > 0:
+                calls, before = self._multiplied.get(name, (0, 0))
+                self._multiplied[name] = calls + 1, before + elements
         table.append(columns)
 
     def _stretch_columns(self, fields: Fields, rows: Ints) -> list[Ints]:

@@ -31,14 +31,14 @@ def communication_of(args: Args, name: str) -> CommunicationArgs | None:
     out_elements = args.out_elements if args.out_elements >= 0 else args.out_elements_old
     both_counts = in_elements >= 0 and out_elements >= 0
     dtype = args.dtype
-    dims = args.input_dims or args.input_dims_old
+    dims, types = bytes(args.input_dims or args.input_dims_old), bytes(args.input_type)
     if in_elements < 0 and dims:
-        in_elements, out_elements = _elements(dims, args.input_type)
+        in_elements, out_elements = _elements(dims, types)
     if dims and name in _EXCHANGES:
         out_elements, in_elements = _both_elements(dims)
         both_counts = in_elements >= 0 and out_elements >= 0
-    if dtype is None and args.input_type:
-        dtype = _first_dtype(args.input_type)
+    if dtype is None and types:
+        dtype = _first_dtype(types)
     if operation in MOVE_NO_DATA:
         in_elements, out_elements, dtype = -1, -1, None  # the tensor that it carries says nothing
     rooted = operation in FROM_ROOT or operation in TO_ROOT
@@ -46,7 +46,7 @@ def communication_of(args: Args, name: str) -> CommunicationArgs | None:
     source, destination = args.source, args.destination
     if name.startswith("c10d::") and args.concrete_inputs:
         # torch's own operator: who the data comes from or goes to is an argument of it
-        other = _first_integer(args.concrete_inputs)
+        other = _first_integer(bytes(args.concrete_inputs))
         root = other if rooted and root < 0 else root
         destination = other if name == "c10d::send" and destination < 0 else destination
         source = other if name == "c10d::recv_" and source < 0 else source
@@ -85,17 +85,17 @@ def _kept(look: Callable[..., Told]) -> Callable[..., Told]:
     """Return a function of arguments' texts that looks at each text once."""
     keep = lru_cache(_MOST_KEPT)(look)
 
-    def told(*texts: msgspec.Raw) -> Told:
-        plain = [bytes(text) for text in texts]
-        return keep(*plain) if sum(map(len, plain)) <= _LONGEST_KEPT else look(*plain)
+    def told(*texts: bytes) -> Told:
+        return keep(*texts) if sum(map(len, texts)) <= _LONGEST_KEPT else look(*texts)
 
     return told
 
 
-def gradient_of(args: Args) -> GradientArgs | None:
+@_kept
+def gradient_of(dims: bytes, types: bytes) -> GradientArgs | None:
     """Return the gradient that an operator of DDP's reducer moves; None where shapes were not recorded."""
-    elements, _ = _elements(args.input_dims, args.input_type) if args.input_dims else (-1, -1)
-    size = element_bytes(_first_dtype(args.input_type) or "") if args.input_type else None
+    elements, _ = _elements(dims, types) if dims else (-1, -1)
+    size = element_bytes(_first_dtype(types) or "") if types else None
     return GradientArgs(elements, size) if 0 < elements <= _MOST_ELEMENTS and size else None
 
 
@@ -104,9 +104,9 @@ MULTIPLIES = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::linear": 0
               "aten::convolution_backward": 0}  # fmt: skip
 
 
-def multiplied_of(args: Args, name: str) -> int:
-    """Return the elements of what an operator multiplies weights with; 0 where shapes were not recorded."""
-    elements = _elements_of[MULTIPLIES[name]](args.input_dims) if args.input_dims and name in MULTIPLIES else 0
+def multiplied_of(dims: bytes, name: str) -> int:
+    """Return the elements of what one of those operators multiplies weights with; 0 where shapes were not recorded."""
+    elements = _elements_of[MULTIPLIES[name]](dims) if dims else 0
     return elements if 0 < elements <= _MOST_ELEMENTS else 0
 
 

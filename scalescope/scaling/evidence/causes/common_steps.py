@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from scalescope.scaling.evidence.host_evidence import HostEvidence, PerStep
 from scalescope.scaling.trace.intervals import Ints
@@ -19,6 +20,7 @@ class CommonSteps:
         self._at = {rank: [one.steps.index(number) for number in self.steps] for rank, one in self.by_rank.items()}
         lengths = self.table(lambda one: one.step_ns)
         self.step_ns = float(lengths.mean()) if lengths.size else 0.0
+        self.open_ended = any(one.open_ended for one in self.by_rank.values())  # the last step, on one of them
         self.on_cpu = any(one.on_cpu for one in self.by_rank.values())  # hosts compute, and share their cores
 
     def __len__(self) -> int:
@@ -48,6 +50,18 @@ def against_others(table: Ints) -> Ints:
     ranks = table.shape[0]
     if ranks < 2:
         return np.zeros_like(table)
-    found = [table[at] - np.median(np.delete(table, at, axis=0), axis=0) for at in range(ranks)]
-    beyond: Ints = np.rint(np.array(found)).astype(np.int64)
+    beyond: Ints = np.rint(table - _median_of_others(table)).astype(np.int64)
     return beyond
+
+
+def _median_of_others(table: Ints) -> npt.NDArray[np.float64]:
+    """Return for each rank the median of the other ranks' values, a step: one order tells those of all."""
+    others = table.shape[0] - 1
+    order = np.argsort(table, axis=0, kind="stable")
+    place = np.argsort(order, axis=0)  # of each rank's value among all
+    ascending = np.take_along_axis(table, order, axis=0)
+    low, high = (
+        np.where(middle < place, ascending[middle], ascending[middle + 1])
+        for middle in ((others - 1) // 2, others // 2)
+    )
+    return (low + high) / 2

@@ -19,14 +19,14 @@ A gap before a step's first operator may be loading that nobody annotated. It is
 gives to the device first is a batch: a copy out of the host's memory.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 import numpy as np
 
 from scalescope.records.statistics import largest_of_others
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
-from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, Gaps, PlacedGaps
+from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, PlacedGaps
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
@@ -55,15 +55,17 @@ _NATIVE = "aten::"
 def stall_causes(common: CommonSteps) -> list[HostCause]:
     """Return a cause for each rank and place of a stall, and for each place at which all ranks stall."""
     slowness = _slowness(common)
-    places = sorted({one.place for evidence in common.by_rank.values() for one in evidence.gaps.places})
-    there = [_Place(common, place) for place in places]
-    objects = _objects_ns(there)
+    floors = [-one.gaps.floor_ns for one in common.by_rank.values()]
+    lowest_floors = [-one for one in largest_of_others(floors)] if len(floors) > 1 else []
+    by_place = _by_place(common)
+    objects = _objects_ns(_Place(common, place, by_place) for place in by_place if of_objects(place) is not None)
     found = []
-    for one in there:
-        alone = one.alone(slowness)
+    for place in sorted(by_place):
+        there = _Place(common, place, by_place)
+        alone = there.alone(slowness, lowest_floors)
         found += alone
-        named = objects.get(of_objects(one.place) or "")
-        found += one.together({cause.rank for cause in alone}, named)
+        named = objects.get(of_objects(place) or "")
+        found += there.together({cause.rank for cause in alone}, named)
     return found
 
 
@@ -72,7 +74,7 @@ def of_objects(place: GapLocation) -> str | None:
     return next((one for one in (place.inside, place.before, place.after) if one in _OF_OBJECTS), None)
 
 
-def _objects_ns(places: "Sequence[_Place]") -> dict[str, Ints]:
+def _objects_ns(places: "Iterable[_Place]") -> dict[str, Ints]:
     """Return what all ranks stand still for in each step for a collective of objects, at all of its places, by name.
 
     Pickling comes before it, and each rank's object is unpickled at a place of its own.
@@ -85,31 +87,69 @@ def _objects_ns(places: "Sequence[_Place]") -> dict[str, Ints]:
     return found
 
 
+class _Those(msgspec.Struct, frozen=True):
+    """The ranks that have gaps at a place, by their places among the ranks, and what they have there."""
+
+    at: list[int]
+    rows: list[PlacedGaps]
+    longest: Ints  # (these ranks, steps), ns
+    typical: Ints  # ns; 0 where there are not several a step
+
+
+def _by_place(common: CommonSteps) -> dict[GapLocation, _Those]:
+    found: dict[GapLocation, tuple[list[int], list[PlacedGaps]]] = {}
+    for at, evidence in enumerate(common.by_rank.values()):
+        for row in evidence.gaps.places:
+            ats, rows = found.setdefault(row.place, ([], []))
+            ats.append(at)
+            rows.append(row)
+    return {
+        place: _Those(
+            ats,
+            rows,
+            np.array([common.row(common.ranks[at], row.longest_ns) for at, row in zip(ats, rows, strict=True)]),
+            np.array([_typical_ns(row) for row in rows], np.int64),
+        )
+        for place, (ats, rows) in found.items()
+    }
+
+
 class _Place:
     """The gaps of all ranks at one place: tables of ranks and steps, ns."""
 
-    def __init__(self, common: CommonSteps, place: GapLocation) -> None:
+    def __init__(self, common: CommonSteps, place: GapLocation, by_place: Mapping[GapLocation, _Those]) -> None:
         self.common, self.place = common, place
-        self.rows = [_at(evidence.gaps, place) for evidence in common.by_rank.values()]
+        self.rows: list[PlacedGaps | None] = [None] * len(common.ranks)
         shape = (len(common.ranks), len(common))
         self.ns, self.longest = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        self.longest_near = np.zeros(shape, np.int64)  # of the gaps that have one neighbour in common, at least
-        for at, (rank, row) in enumerate(zip(common.ranks, self.rows, strict=True)):
-            if row is not None:
-                self.ns[at], self.longest[at] = common.row(rank, row.ns), common.row(rank, row.longest_ns)
-            for near in common.by_rank[rank].gaps.places:
-                if _near(near.place, place):
-                    self.longest_near[at] = np.maximum(self.longest_near[at], common.row(rank, near.longest_ns))
+        here = by_place[place]
+        self.longest[here.at] = here.longest
+        for at, row in zip(here.at, here.rows, strict=True):
+            self.rows[at], self.ns[at] = row, common.row(common.ranks[at], row.ns)
+        # of the gaps that have one neighbour in common, at least; typically of the longest of them, of none 0
+        self.longest_near = np.zeros(shape, np.int64)
+        self.typical_near = np.zeros(len(common.ranks), np.int64)
+        for near in (those for other, those in by_place.items() if _near(other, place)):
+            self.longest_near[near.at] = np.maximum(self.longest_near[near.at], near.longest)
+            self.typical_near[near.at] = np.maximum(self.typical_near[near.at], near.typical)
 
-    def alone(self, slowness: list[float]) -> list[HostCause]:
+    @property
+    def unseen(self) -> bool:
+        """Whether the last step, whose end was not recorded, is the only one that has nothing here."""
+        seen = self.common.open_ended and len(self.common) > 1 and bool(self.ns[:, :-1].any(axis=0).all())
+        return seen and not self.ns[:, -1].any()
+
+    def alone(self, slowness: list[float], lowest_floors: list[int]) -> list[HostCause]:
         """Return the ranks that stall here longer than the others do."""
-        if len(self.common.ranks) < 2:
+        # long enough for a stall whatever the others' are, which takes long to tell
+        may_stall = _mostly_each(self.longest) >= _LEAST_NS
+        may_stall &= _mostly_each(self.ns) >= _SHARE * self.common.step_ns
+        if len(self.common.ranks) < 2 or not may_stall.any():
             return []
         found = []
-        lowest_floors = [-one for one in largest_of_others([-gaps.floor_ns for gaps in self._gaps()])]
-        typical_near = largest_of_others([self._typical_near(gaps) for gaps in self._gaps()])
+        typical_near = largest_of_others(self.typical_near.tolist())
         for at, (rank, row) in enumerate(zip(self.common.ranks, self.rows, strict=True)):
-            if row is None or not self._may_stall(at):
+            if row is None or not may_stall[at]:
                 continue
             slow = max(slowness[at], 1.0)
             longest = float(np.median(np.delete(self.longest_near, at, axis=0)))
@@ -128,13 +168,6 @@ class _Place:
                 found.append(msgspec.structs.replace(cause, each_pass_ns=_typical_ns(row) if each_pass else 0))
         return found
 
-    def _gaps(self) -> Iterator[Gaps]:
-        return (self.common.by_rank[rank].gaps for rank in self.common.ranks)
-
-    def _typical_near(self, gaps: Gaps) -> int:
-        """Return what a rank's gap with a neighbour in common typically takes; of several the longest, of none 0."""
-        return max((_typical_ns(one) for one in gaps.places if _near(one.place, self.place)), default=0)
-
     def _at_each_pass(self, at: int, row: PlacedGaps, least_ns: int, share: float) -> bool:
         """Tell whether a rank's host stands still for so long, typically, whenever it comes here, in steps alike."""
         if row.several is None:
@@ -147,10 +180,6 @@ class _Place:
             and (counts.min() >= _AS_MANY * counts.max() or (concentrated and counts.min() >= _SOME * counts.max()))
             and _mostly(counts * row.several.typical_ns) >= share * self.common.step_ns
         )
-
-    def _may_stall(self, at: int) -> bool:
-        """Tell whether a rank's gaps are long enough for a stall whatever the others' are, which takes long to tell."""
-        return _mostly(self.longest[at]) >= _LEAST_NS and _mostly(self.ns[at]) >= _SHARE * self.common.step_ns
 
     def together(self, alone: Set[int | None], named: Ints | None) -> list[HostCause]:
         """Return the stall that all ranks have in common here; what ranks `alone` have beyond it is told of them.
@@ -177,8 +206,9 @@ class _Place:
         known = named is not None and _mostly(named) >= _SHARE_OF_OBJECTS * self.common.step_ns and base.any()
         if not (known or (large and (single or each_pass))):
             return []
+        seen = len(self.common) - self.unseen
         own = tuple(
-            (rank, round(float((base if rank in alone else self.ns[at]).mean())))
+            (rank, round(float((base if rank in alone else self.ns[at])[:seen].mean())))
             for at, rank in enumerate(self.common.ranks)
         )
         each_ns = min(map(_typical_ns, rows)) if each_pass else 0
@@ -196,7 +226,13 @@ def _typical_ns(gaps: PlacedGaps) -> int:
 
 def _mostly(ns: Ints) -> float:
     """Return what three quarters of the steps reach; of up to three steps all."""
-    return float(np.sort(ns)[ns.size // 4])
+    return float(_mostly_each(ns))
+
+
+def _mostly_each(table: Ints) -> Ints:
+    """Return of each row of a table what three quarters of the steps reach."""
+    least: Ints = np.sort(table)[..., table.shape[-1] // 4]
+    return least
 
 
 def _slowness(common: CommonSteps) -> list[float]:
@@ -205,10 +241,6 @@ def _slowness(common: CommonSteps) -> list[float]:
     if busy.size < 2:
         return [1.0] * busy.size
     return [float(busy[at] / max(np.median(np.delete(busy, at)), 1.0)) for at in range(busy.size)]
-
-
-def _at(gaps: Gaps, place: GapLocation) -> PlacedGaps | None:
-    return next((one for one in gaps.places if one.place == place), None)
 
 
 def _near(one: GapLocation, other: GapLocation) -> bool:
@@ -225,8 +257,8 @@ def _cause(
         kind="gap",
         name=place.after or place.before,
         inside=place.inside,
-        ns=sum(sum(one.ns) / len(one.ns) for one in rows) / len(rows),
-        count=sum(one.count / len(one.ns) for one in rows) / len(rows),
+        ns=sum(sum(one.ns) / (len(one.ns) - there.unseen) for one in rows) / len(rows),
+        count=sum(one.count / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         others_ns=usual,
     )
     annotated = any(one.loading for one in common.by_rank.values())
@@ -240,6 +272,7 @@ def _cause(
         beyond_ns=None if beyond is None else tuple(beyond.tolist()),
         evidence=(figure,),
         place=place,
+        unseen=there.unseen,
         confidence=0.7 if unsure else 1.0,
         otherwise=("host_stall" if loads else "data_loading") if unsure else None,
     )

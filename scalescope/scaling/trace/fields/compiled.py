@@ -14,16 +14,16 @@ import numpy as np
 from scalescope.hardware.check_result import CheckResult, fine, note
 from scalescope.records.package import find_library, load_library
 from scalescope.scaling.trace.events import AnyEvent, decode_events
-from scalescope.scaling.trace.fields.fields import Fields, externals
+from scalescope.scaling.trace.fields.fields import Fields, Shapes
 from scalescope.scaling.trace.intervals import Ints
 
 _NAME = f"{__package__}._fields"  # as pyproject.toml has it
 _SUBJECT = "C trace reader"
 _FIX = "with a C compiler (cc, or CC=…) on the PATH, install scalescope anew"
-_VERSION = 1  # of fields.c
+_VERSION = 2  # of fields.c
 #: The columns of fields.c, in its order.
-_COLUMNS = ("begin", "end", "phase", "category", "name", "thread", "thread_word", "start", "duration", "external",
-            "external_old", "correlation", "stream", "device", "blocks", "talks")  # fmt: skip
+_COLUMNS = ("begin", "end", "phase", "category", "name", "thread", "thread_word", "start", "stop", "external",
+            "correlation", "stream", "device", "blocks", "talks", "dims", "dims_end", "types", "types_end")  # fmt: skip
 #: Fewer characters than this no profiler writes for an event, on average; what does is left to Python.
 _SHORTEST_EVENT = 48
 _MOST_STRINGS = 1 << 15
@@ -33,7 +33,8 @@ class _Fields(ctypes.Structure):
     """`struct fields` of fields.c, in its order."""
 
     _fields_ = [("rows_room", ctypes.c_int64), ("strings_room", ctypes.c_int64), ("columns", ctypes.c_void_p),
-                ("strings", ctypes.c_void_p), ("rows", ctypes.c_int64), ("strings_found", ctypes.c_int64)]  # fmt: skip
+                ("strings", ctypes.c_void_p), ("rows", ctypes.c_int64), ("strings_found", ctypes.c_int64),
+                ("events", ctypes.c_int64), ("farthest", ctypes.c_int64)]  # fmt: skip
 
 
 @cache
@@ -86,7 +87,7 @@ def read_fields(array: bytes) -> Fields | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return Fields(
-        count=out.rows,
+        count=out.events,
         strings=[*words, ""],
         phase=given["phase"],
         category=given["category"],
@@ -94,16 +95,26 @@ def read_fields(array: bytes) -> Fields | None:
         thread=given["thread"],
         thread_word=given["thread_word"],
         start=given["start"],
-        end=given["start"] + given["duration"],
+        end=given["stop"],
         usable=None,
-        external=externals(given["external"], given["external_old"]),
+        external=given["external"],
         correlation=given["correlation"],
         stream=given["stream"],
         device=given["device"],
         blocks=given["blocks"],
         talks=given["talks"] > 0,
         events=_decoder(array, given["begin"], given["end"]),
+        shapes=_shapes(array, *(given[name] for name in ("dims", "dims_end", "types", "types_end"))),
+        farthest=out.farthest,
     )
+
+
+def _shapes(array: bytes, *edges: Ints) -> Callable[[Ints], list[Shapes]]:
+    def told(rows: Ints) -> list[Shapes]:
+        # where one is not given its edges are -1, and nothing lies between them
+        return [(array[a:b], array[c:d]) for a, b, c, d in zip(*(edge[rows].tolist() for edge in edges), strict=True)]
+
+    return told
 
 
 def _decoder(array: bytes, begin: Ints, end: Ints) -> Callable[[Ints], list[AnyEvent]]:

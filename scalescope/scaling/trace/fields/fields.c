@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 1    /* to be raised with compiled.py's, where what this file does changes */
+#define VERSION 2    /* to be raised with compiled.py's, where what this file does changes */
 #define DEEPEST 32   /* brackets within brackets */
 #define PROBES 64    /* slots looked at for a string; a text that is made to collide is left to Python */
 #define FARTHEST_US 4000000000000000 /* beyond lies no event's time: see tables.py */
@@ -19,225 +19,231 @@
 
 /* The columns, in the order of compiled.py. BEGIN and END are where in the text the event stands; PHASE, CATEGORY,
    NAME and THREAD_WORD (a thread that has a word for a number) are numbers of strings, -1 where there is none; times
-   are ns; numbers that are not given are -1, but THREAD, START and DURATION 0. TALKS: it names a collective. */
+   are ns; numbers that are not given are -1, but THREAD, START and DURATION 0. TALKS: it names a collective. What
+   others are made of comes last: torch 1.8 gave EXTERNAL as EXTERNAL_OLD. DIMS and TYPES are where the arguments'
+   shapes and types stand, to DIMS_END and TYPES_END. */
 enum column {
-  BEGIN, END, PHASE, CATEGORY, NAME, THREAD, THREAD_WORD, START, DURATION, EXTERNAL, EXTERNAL_OLD, CORRELATION, STREAM,
-  DEVICE, BLOCKS, TALKS, COLUMNS
+  BEGIN, END, PHASE, CATEGORY, NAME, THREAD, THREAD_WORD, START, STOP, EXTERNAL, CORRELATION, STREAM, DEVICE, BLOCKS,
+  TALKS, DIMS, DIMS_END, TYPES, TYPES_END, COLUMNS, DURATION = COLUMNS, EXTERNAL_OLD, CELLS
 };
 
 struct fields {
   int64_t rows_room, strings_room; /* how many fit */
   int64_t *columns;                /* [COLUMNS][rows_room] */
   int64_t *strings;                /* [2][strings_room]: where each begins and ends in the text, quotes included */
-  int64_t rows, strings_found;
+  int64_t rows, strings_found;     /* a row for each span and each piece of metadata; none for other events */
+  int64_t events;                  /* of every kind */
+  int64_t farthest;                /* of their times, in ns from 0, either way */
 };
 
 struct reader {
-  const char *text, *at;
+  const char *text, *end;
   struct fields *out;
   int32_t *slots; /* a hash table of strings, -1 where one is free */
   uint64_t mask;
-  int64_t row;
+  int64_t cells[CELLS]; /* of the event that is read */
 };
 
+/* What takes a part of the text is given where it begins, and returns where what follows begins: NULL refuses it. (A
+   place kept in the reader would be written at each sign: signs may be anything, and so may be the place.) */
+typedef const char *place;
+
 #define MUST(taken) \
-  if (!(taken)) return 0
+  if (!(taken)) return NULL
 
-static int64_t *cell(struct reader *reader, enum column column) {
-  return reader->out->columns + column * reader->out->rows_room + reader->row;
-}
-
-static void skip_space(struct reader *reader) {
-  while (*reader->at == ' ' || *reader->at == '\n' || *reader->at == '\t' || *reader->at == '\r') ++reader->at;
+static inline place skip_space(place at) {
+  if (*at > ' ') return at;
+  while (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r') ++at;
+  return at;
 }
 
 /* Take a sign, and the space behind it. */
-static int take(struct reader *reader, char sign) {
-  MUST(*reader->at == sign);
-  ++reader->at;
-  skip_space(reader);
-  return 1;
+static inline place take(place at, char sign) {
+  MUST(*at == sign);
+  return skip_space(at + 1);
 }
 
-static int is_digit(char sign) { return sign >= '0' && sign <= '9'; }
+static inline int is_digit(char sign) { return sign >= '0' && sign <= '9'; }
 
 static int is_hex(char sign) {
   return is_digit(sign) || (sign >= 'a' && sign <= 'f') || (sign >= 'A' && sign <= 'F');
 }
 
-/* Take what ends a value: nothing else may follow it. */
-static int ends_value(struct reader *reader) {
-  skip_space(reader);
-  return *reader->at == ',' || *reader->at == '}' || *reader->at == ']';
+#define EACH(byte) (0x0101010101010101u * (byte))
+/* The highest bit of each byte that is 0; above one that is, others may be marked, too. */
+#define ZEROS(word) (((word) - EACH(1)) & ~(word) & EACH(0x80))
+
+/* Skip what a string holds without a look: all but its end, escapes, control characters and, of a plain one, what is
+   not ASCII. Eight signs at once; of a word with one to stop at, the first mark is the one that holds. */
+static inline place skip_plainly(const struct reader *reader, place at, int plain) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  for (; reader->end - at >= 8; at += 8) {
+    uint64_t word, marks;
+    memcpy(&word, at, 8);
+    marks = ZEROS(word ^ EACH('"')) | ZEROS(word ^ EACH('\\')) | ((word - EACH(0x20)) & ~word & EACH(0x80));
+    if (plain) marks |= word & EACH(0x80);
+    if (marks) return at + (__builtin_ctzll(marks) >> 3);
+  }
+#endif
+  while (*at != '"' && *at != '\\' && (unsigned char)*at >= 0x20 && !(plain && (unsigned char)*at >= 0x80)) ++at;
+  return at;
 }
 
-/* What a string may need: 0 nothing, else a look. */
-static int needs_look(char sign) { return sign == '"' || sign == '\\' || (unsigned char)sign < 0x20; }
-
-static int skip_escape(struct reader *reader) {
-  ++reader->at;
-  if (*reader->at == 'u') {
+static place skip_escape(place at) {
+  ++at;
+  if (*at == 'u') {
     /* halves of surrogates stand first or second, and must fit: left to Python */
-    MUST(is_hex(reader->at[1]) && reader->at[1] != 'd' && reader->at[1] != 'D');
-    MUST(is_hex(reader->at[2]) && is_hex(reader->at[3]) && is_hex(reader->at[4]));
-    reader->at += 5;
-    return 1;
+    MUST(is_hex(at[1]) && at[1] != 'd' && at[1] != 'D');
+    MUST(is_hex(at[2]) && is_hex(at[3]) && is_hex(at[4]));
+    return at + 5;
   }
-  MUST(*reader->at && strchr("\"\\/bfnrt", *reader->at));
-  ++reader->at;
-  return 1;
+  MUST(*at && strchr("\"\\/bfnrt", *at));
+  return at + 1;
 }
 
-static int skip_string(struct reader *reader) {
-  MUST(*reader->at == '"');
-  ++reader->at;
-  for (;;) {
-    while (!needs_look(*reader->at)) ++reader->at;
-    if (*reader->at == '"') break;
-    MUST(*reader->at == '\\' && skip_escape(reader));
-  }
-  ++reader->at;
-  return 1;
+static inline place skip_string(const struct reader *reader, place at) {
+  MUST(*at == '"');
+  ++at;
+  while (*(at = skip_plainly(reader, at, 0)) != '"') MUST(*at == '\\' && (at = skip_escape(at)));
+  return at + 1;
 }
 
-/* A string of ASCII without escapes: what it says is what stands there. */
-static int take_plain(struct reader *reader, const char **begin, int64_t *length) {
-  MUST(*reader->at == '"');
-  *begin = ++reader->at;
-  while (!needs_look(*reader->at) && (unsigned char)*reader->at < 0x80) ++reader->at;
-  MUST(*reader->at == '"');
-  *length = reader->at++ - *begin;
-  return 1;
+/* A string of ASCII without escapes: what it says is what stands there, from `at` + 1 on. */
+static inline place skip_ascii(const struct reader *reader, place at) {
+  MUST(*at == '"');
+  at = skip_plainly(reader, at + 1, 1);
+  MUST(*at == '"');
+  return at + 1;
 }
 
 /* A key, its colon, and the space around it. */
-static int take_key(struct reader *reader, const char **begin, int64_t *length) {
-  MUST(take_plain(reader, begin, length));
-  skip_space(reader);
-  return take(reader, ':');
+static inline place take_key(const struct reader *reader, place at, place *key, int64_t *length) {
+  *key = at + 1;
+  MUST(at = skip_ascii(reader, at));
+  *length = at - 1 - *key;
+  return take(skip_space(at), ':');
 }
 
-static int skip_number(struct reader *reader) {
-  if (*reader->at == '-') ++reader->at;
-  MUST(is_digit(*reader->at));
-  if (*reader->at++ != '0')
-    while (is_digit(*reader->at)) ++reader->at;
-  if (*reader->at == '.') {
-    ++reader->at;
-    MUST(is_digit(*reader->at));
-    while (is_digit(*reader->at)) ++reader->at;
-  }
-  if (*reader->at == 'e' || *reader->at == 'E') {
-    ++reader->at;
-    if (*reader->at == '+' || *reader->at == '-') ++reader->at;
-    MUST(is_digit(*reader->at));
-    while (is_digit(*reader->at)) ++reader->at;
-  }
-  return 1;
+static inline place skip_digits(place at) {
+  MUST(is_digit(*at));
+  while (is_digit(*at)) ++at;
+  return at;
 }
 
-static int skip_word(struct reader *reader, const char *word) {
+static inline place skip_number(place at) {
+  if (*at == '-') ++at;
+  if (*at == '0')
+    ++at;
+  else
+    MUST(at = skip_digits(at));
+  if (*at == '.') MUST(at = skip_digits(at + 1));
+  if (*at == 'e' || *at == 'E') {
+    ++at;
+    if (*at == '+' || *at == '-') ++at;
+    MUST(at = skip_digits(at));
+  }
+  return at;
+}
+
+static place skip_word(place at, const char *word) {
   size_t length = strlen(word);
-  MUST(strncmp(reader->at, word, length) == 0);
-  reader->at += length;
-  return 1;
+  MUST(strncmp(at, word, length) == 0);
+  return at + length;
 }
 
-static int skip_value(struct reader *reader, int depth);
+static place skip_value(const struct reader *reader, place at, int depth);
 
-static int skip_list(struct reader *reader, int depth) {
-  MUST(depth < DEEPEST && take(reader, '['));
-  if (*reader->at != ']')
+static place skip_list(const struct reader *reader, place at, int depth) {
+  MUST(depth < DEEPEST && (at = take(at, '[')));
+  if (*at != ']')
     for (;;) {
-      MUST(skip_value(reader, depth + 1) && ends_value(reader));
-      if (*reader->at == ']') break;
-      MUST(take(reader, ','));
+      MUST(at = skip_value(reader, at, depth + 1));
+      at = skip_space(at);
+      if (*at == ']') break;
+      MUST(at = take(at, ','));
     }
-  ++reader->at;
-  return 1;
+  return at + 1;
 }
 
-static int skip_object(struct reader *reader, int depth) {
-  MUST(depth < DEEPEST && take(reader, '{'));
-  if (*reader->at != '}')
+static place skip_object(const struct reader *reader, place at, int depth) {
+  MUST(depth < DEEPEST && (at = take(at, '{')));
+  if (*at != '}')
     for (;;) {
-      MUST(skip_string(reader));
-      skip_space(reader);
-      MUST(take(reader, ':') && skip_value(reader, depth + 1) && ends_value(reader));
-      if (*reader->at == '}') break;
-      MUST(take(reader, ','));
+      MUST((at = skip_string(reader, at)) && (at = take(skip_space(at), ':')));
+      MUST(at = skip_value(reader, at, depth + 1));
+      at = skip_space(at);
+      if (*at == '}') break;
+      MUST(at = take(at, ','));
     }
-  ++reader->at;
-  return 1;
+  return at + 1;
 }
 
-static int skip_value(struct reader *reader, int depth) {
-  switch (*reader->at) {
-    case '"': return skip_string(reader);
-    case '[': return skip_list(reader, depth);
-    case '{': return skip_object(reader, depth);
-    case 't': return skip_word(reader, "true");
-    case 'f': return skip_word(reader, "false");
-    case 'n': return skip_word(reader, "null");
-    default: return skip_number(reader);
+static place skip_value(const struct reader *reader, place at, int depth) {
+  if (*at == '"') return skip_string(reader, at);
+  if (*at == '[') return skip_list(reader, at, depth);
+  switch (*at) {
+    case '{': return skip_object(reader, at, depth);
+    case 't': return skip_word(at, "true");
+    case 'f': return skip_word(at, "false");
+    case 'n': return skip_word(at, "null");
+    default: return skip_number(at);
   }
 }
 
 /* Digits, no more than fit into 64 bits and none in front that says nothing; `most` of them. */
-static int take_digits(struct reader *reader, int most, int64_t *value) {
-  const char *begin = reader->at;
+static inline place take_digits(place at, int most, int64_t *value) {
+  place begin = at;
   int64_t found = 0;
-  while (is_digit(*reader->at) && reader->at - begin < most) found = 10 * found + (*reader->at++ - '0');
-  MUST(reader->at > begin && !is_digit(*reader->at) && (*begin != '0' || reader->at == begin + 1));
+  while (is_digit(*at) && at - begin < most) found = 10 * found + (*at++ - '0');
+  MUST(at > begin && !is_digit(*at) && (*begin != '0' || at == begin + 1));
   *value = found;
-  return 1;
+  return at;
 }
 
-static int take_integer(struct reader *reader, int64_t *value) {
-  int negative = *reader->at == '-';
-  reader->at += negative;
-  MUST(take_digits(reader, 18, value) && ends_value(reader));
+static inline place take_integer(place at, int64_t *value) {
+  int negative = *at == '-';
+  MUST(at = take_digits(at + negative, 18, value));
   if (negative) *value = -*value;
-  return 1;
+  return at;
 }
 
 /* A time in us of no more than three decimals, its whole part below `most` us, as ns. */
-static int take_time(struct reader *reader, int64_t most, int64_t *ns) {
-  int negative = *reader->at == '-';
-  reader->at += negative;
-  MUST(take_digits(reader, 16, ns) && *ns < most);
+static inline place take_time(place at, int64_t most, int64_t *ns) {
+  int negative = *at == '-';
+  int64_t found;
+  MUST((at = take_digits(at + negative, 16, &found)) && found < most);
   int64_t unit = 1000;
-  *ns *= unit;
-  if (*reader->at == '.') {
-    ++reader->at;
-    MUST(is_digit(*reader->at));
-    for (; is_digit(*reader->at); ++reader->at) {
+  found *= unit;
+  if (*at == '.') {
+    ++at;
+    MUST(is_digit(*at));
+    for (; is_digit(*at); ++at) {
       unit /= 10;
       MUST(unit);
-      *ns += unit * (*reader->at - '0');
+      found += unit * (*at - '0');
     }
   }
-  if (negative) *ns = -*ns;
-  return ends_value(reader);
+  *ns = negative ? -found : found;
+  return at;
 }
 
 /* The product of a list of numbers that are not negative, 0 of none; -1 is what Python makes of one beyond 64 bits. */
-static int take_product(struct reader *reader, int64_t *product) {
-  MUST(take(reader, '['));
-  *product = *reader->at == ']' ? 0 : 1;
-  if (*reader->at != ']')
+static place take_product(place at, int64_t *product) {
+  MUST(at = take(at, '['));
+  *product = *at == ']' ? 0 : 1;
+  if (*at != ']')
     for (;;) {
       int64_t one;
-      MUST(take_integer(reader, &one) && one >= 0 && one < ((int64_t)1 << 31) && *product < ((int64_t)1 << 31));
+      MUST((at = take_integer(at, &one)) && one >= 0 && one < ((int64_t)1 << 31) && *product < ((int64_t)1 << 31));
       *product *= one;
-      if (*reader->at == ']') break;
-      MUST(take(reader, ','));
+      at = skip_space(at);
+      if (*at == ']') break;
+      MUST(at = take(at, ','));
     }
-  ++reader->at;
-  return 1;
+  return at + 1;
 }
 
-static uint64_t hash_of(const char *begin, int64_t length) {
+static inline uint64_t hash_of(place begin, int64_t length) {
   uint64_t found = (uint64_t)length;
   for (; length >= 8; begin += 8, length -= 8) {
     uint64_t word;
@@ -250,10 +256,10 @@ static uint64_t hash_of(const char *begin, int64_t length) {
 }
 
 /* A string, by its number among those found so far. Spelt in two ways it has two; Python tells that they are one. */
-static int take_string(struct reader *reader, int64_t *number) {
-  const char *begin = reader->at;
-  MUST(skip_string(reader));
-  int64_t length = reader->at - begin;
+static place take_string(struct reader *reader, place begin, int64_t *number) {
+  place at;
+  MUST(at = skip_string(reader, begin));
+  int64_t length = at - begin;
   struct fields *out = reader->out;
   int64_t *begins = out->strings, *ends = out->strings + out->strings_room;
   uint64_t slot = hash_of(begin, length);
@@ -263,168 +269,166 @@ static int take_string(struct reader *reader, int64_t *number) {
       MUST(out->strings_found < out->strings_room);
       *held = (int32_t)out->strings_found++;
       begins[*held] = begin - reader->text;
-      ends[*held] = reader->at - reader->text;
+      ends[*held] = at - reader->text;
     }
-    const char *known = reader->text + begins[*held];
+    place known = reader->text + begins[*held];
     if (ends[*held] - begins[*held] == length && memcmp(known, begin, (size_t)length) == 0) {
       *number = *held;
-      return 1;
+      return at;
     }
   }
-  return 0;
+  return NULL;
 }
 
 /* A word or null, which Python makes a string or None; `*is_word` tells which. */
-static int skip_word_or_null(struct reader *reader, int64_t *is_word) {
-  const char *begin;
-  int64_t length;
-  *is_word = *reader->at == '"';
-  return *is_word ? take_plain(reader, &begin, &length) : skip_word(reader, "null");
+static place skip_word_or_null(const struct reader *reader, place at, int64_t *is_word) {
+  *is_word = *at == '"';
+  return *is_word ? skip_ascii(reader, at) : skip_word(at, "null");
 }
 
 #define IS(word) (length == sizeof(word) - 1 && memcmp(key, word, sizeof(word) - 1) == 0)
 
+/* Any value, and where it stands: its begin in a cell and its end in the next. */
+static inline place skip_and_note(const struct reader *reader, place begin, int64_t *cells) {
+  place at;
+  MUST(at = skip_value(reader, begin, 0));
+  cells[0] = begin - reader->text;
+  cells[1] = at - reader->text;
+  return at;
+}
+
 /* The value of one argument. Those that Python decodes as a type of their own are of that type here, too. */
-static int take_argument(struct reader *reader, const char *key, int64_t length) {
-  int64_t ignored;
+static inline place take_argument(struct reader *reader, place at, place key, int64_t length) {
+  int64_t ignored, *cells = reader->cells;
   switch (length) {
-    case 3:
-      if (IS("Seq")) return take_integer(reader, &ignored);
+    case 3: case 4:
+      if (IS("Seq")) return take_integer(at, &ignored);
+      if (IS("grid")) return take_product(at, cells + BLOCKS);
+      if (IS("Rank")) return take_integer(at, &ignored);
+      if (IS("name"))
+        return *at == '"' || *at == 'n' ? skip_word_or_null(reader, at, &ignored) : take_integer(at, &ignored);
       break;
-    case 4:
-      if (IS("grid")) return take_product(reader, cell(reader, BLOCKS));
-      if (IS("Rank")) return take_integer(reader, &ignored);
-      if (IS("name")) return *reader->at == '"' || *reader->at == 'n' ? skip_word_or_null(reader, &ignored)
-                                                                    : take_integer(reader, &ignored);
-      break;
-    case 5:
-      if (IS("bytes")) return take_integer(reader, &ignored);
-      if (IS("dtype")) return skip_word_or_null(reader, &ignored);
-      break;
-    case 6:
-      if (IS("stream")) return take_integer(reader, cell(reader, STREAM));
-      if (IS("device")) return take_integer(reader, cell(reader, DEVICE));
-      break;
-    case 8:
-      if (IS("Src Rank") || IS("Dst Rank")) return take_integer(reader, &ignored);
+    case 5: case 6:
+      if (IS("bytes")) return take_integer(at, &ignored);
+      if (IS("dtype")) return skip_word_or_null(reader, at, &ignored);
+      if (IS("stream")) return take_integer(at, cells + STREAM);
+      if (IS("device")) return take_integer(at, cells + DEVICE);
       break;
     case 10:
-      if (IS("Group size")) return take_integer(reader, &ignored);
+      if (IS("Group size")) return take_integer(at, &ignored);
+      if (IS("Input Dims") || IS("Input type")) return skip_and_note(reader, at, cells + (key[6] == 'D' ? DIMS : TYPES));
       break;
     case 11:
-      if (IS("External id")) return take_integer(reader, cell(reader, EXTERNAL));
-      if (IS("external id")) return take_integer(reader, cell(reader, EXTERNAL_OLD));
-      if (IS("correlation")) return take_integer(reader, cell(reader, CORRELATION));
-      if (IS("In msg size")) return take_integer(reader, &ignored);
+      if (IS("External id")) return take_integer(at, cells + EXTERNAL);
+      if (IS("external id")) return take_integer(at, cells + EXTERNAL_OLD);
+      if (IS("correlation")) return take_integer(at, cells + CORRELATION);
+      if (IS("In msg size")) return take_integer(at, &ignored);
       break;
-    case 12:
-      if (IS("Out msg size")) return take_integer(reader, &ignored);
-      break;
-    case 13:
-      if (IS("In msg nelems")) return take_integer(reader, &ignored);
-      break;
-    case 14:
-      if (IS("Out msg nelems")) return take_integer(reader, &ignored);
+    case 8: case 12: case 13: case 14:
+      if (IS("Src Rank") || IS("Dst Rank")) return take_integer(at, &ignored);
+      if (IS("Out msg size") || IS("In msg nelems") || IS("Out msg nelems")) return take_integer(at, &ignored);
       break;
     case 15:
-      if (IS("Collective name")) return skip_word_or_null(reader, cell(reader, TALKS));
+      if (IS("Collective name")) return skip_word_or_null(reader, at, cells + TALKS);
       break;
-    case 18:
-      if (IS("Process Group Name")) return skip_word_or_null(reader, &ignored);
-      break;
-    case 19:
-      if (IS("Process Group Ranks")) return skip_word_or_null(reader, &ignored);
-      break;
-    case 25:
-      if (IS("Process Group Description")) return skip_word_or_null(reader, &ignored);
+    case 18: case 19: case 25:
+      if (IS("Process Group Name") || IS("Process Group Ranks") || IS("Process Group Description"))
+        return skip_word_or_null(reader, at, &ignored);
       break;
   }
-  return skip_value(reader, 0);
+  return skip_value(reader, at, 0);
 }
 
-static int take_arguments(struct reader *reader) {
-  MUST(take(reader, '{'));
-  if (*reader->at != '}')
+static place take_arguments(struct reader *reader, place at) {
+  MUST(at = take(at, '{'));
+  if (*at != '}')
     for (;;) {
-      const char *key;
+      place key;
       int64_t length;
-      MUST(take_key(reader, &key, &length) && take_argument(reader, key, length) && ends_value(reader));
-      if (*reader->at == '}') break;
-      MUST(take(reader, ','));
-      MUST(*reader->at == '"');
+      MUST(at = take_key(reader, at, &key, &length));
+      MUST(at = take_argument(reader, at, key, length));
+      at = skip_space(at);
+      if (*at == '}') break;
+      MUST(at = take(at, ','));
     }
-  ++reader->at;
-  return 1;
+  return at + 1;
 }
 
-struct seen { /* of the event that is read */
-  int arguments, time, complete;
-};
+struct seen { int arguments, time, complete, kept; }; /* of the event that is read */
 
-static int take_field(struct reader *reader, struct seen *seen, const char *key, int64_t length) {
-  int64_t ignored;
+static inline place take_field(struct reader *reader, struct seen *seen, place at, place key, int64_t length) {
+  int64_t ignored, *cells = reader->cells;
   if (IS("ph")) {
-    const char *begin = reader->at;
-    MUST(take_string(reader, cell(reader, PHASE)) && reader->at - begin == 3); /* a letter */
+    place begin = at;
+    MUST((at = take_string(reader, at, cells + PHASE)) && at - begin == 3); /* a letter */
     seen->complete = begin[1] == 'X';
-    return 1;
+    seen->kept = seen->complete || begin[1] == 'M';
+    return at;
   }
-  if (IS("cat")) return take_string(reader, cell(reader, CATEGORY));
-  if (IS("name")) return take_string(reader, cell(reader, NAME));
-  if (IS("pid")) return *reader->at == '"' ? skip_word_or_null(reader, &ignored) : take_integer(reader, &ignored);
+  if (IS("cat")) return take_string(reader, at, cells + CATEGORY);
+  if (IS("name")) return take_string(reader, at, cells + NAME);
+  if (IS("pid")) return *at == '"' ? skip_word_or_null(reader, at, &ignored) : take_integer(at, &ignored);
   if (IS("tid")) {
-    int is_word = *reader->at == '"';
-    *cell(reader, is_word ? THREAD : THREAD_WORD) = is_word ? 0 : -1; /* given twice, the last counts */
-    return is_word ? take_string(reader, cell(reader, THREAD_WORD)) : take_integer(reader, cell(reader, THREAD));
+    int is_word = *at == '"';
+    cells[is_word ? THREAD : THREAD_WORD] = is_word ? 0 : -1; /* given twice, the last counts */
+    return is_word ? take_string(reader, at, cells + THREAD_WORD) : take_integer(at, cells + THREAD);
   }
   if (IS("ts")) {
     seen->time = 1;
-    return take_time(reader, FARTHEST_US, cell(reader, START));
+    return take_time(at, FARTHEST_US, cells + START);
   }
-  if (IS("dur")) return *reader->at != '-' && take_time(reader, LONGEST_US, cell(reader, DURATION));
+  if (IS("dur")) return *at != '-' ? take_time(at, LONGEST_US, cells + DURATION) : NULL;
   if (IS("args")) {
     MUST(!seen->arguments); /* given twice, the second takes the place of all of the first */
     seen->arguments = 1;
-    return take_arguments(reader);
+    return take_arguments(reader, at);
   }
-  return skip_value(reader, 0);
+  return skip_value(reader, at, 0);
 }
 
-static int take_event(struct reader *reader) {
-  MUST(reader->row < reader->out->rows_room);
-  struct seen seen = {0, 0, 0};
-  for (int column = 0; column < COLUMNS; ++column) *cell(reader, column) = -1;
-  *cell(reader, BEGIN) = reader->at - reader->text;
-  *cell(reader, THREAD) = *cell(reader, START) = *cell(reader, DURATION) = 0;
-  *cell(reader, BLOCKS) = *cell(reader, TALKS) = 0;
-  MUST(take(reader, '{'));
-  if (*reader->at != '}')
+static place take_event(struct reader *reader, place at) {
+  struct fields *out = reader->out;
+  MUST(out->events < out->rows_room);
+  struct seen seen = {0, 0, 0, 0};
+  int64_t *cells = reader->cells;
+  for (int cell = 0; cell < CELLS; ++cell) cells[cell] = -1;
+  cells[BEGIN] = at - reader->text;
+  cells[THREAD] = cells[START] = cells[DURATION] = cells[BLOCKS] = cells[TALKS] = 0;
+  MUST(at = take(at, '{'));
+  if (*at != '}')
     for (;;) {
-      const char *key;
+      place key;
       int64_t length;
-      MUST(take_key(reader, &key, &length) && take_field(reader, &seen, key, length) && ends_value(reader));
-      if (*reader->at == '}') break;
-      MUST(take(reader, ','));
+      MUST(at = take_key(reader, at, &key, &length));
+      MUST(at = take_field(reader, &seen, at, key, length));
+      at = skip_space(at);
+      if (*at == '}') break;
+      MUST(at = take(at, ','));
     }
   MUST(seen.time || !seen.complete);
-  ++reader->at;
-  *cell(reader, END) = reader->at - reader->text;
-  ++reader->row;
-  return 1;
+  cells[END] = ++at - reader->text;
+  int64_t far = cells[START] < 0 ? -cells[START] : cells[START];
+  if (far > out->farthest) out->farthest = far;
+  ++out->events;
+  if (seen.kept) {
+    cells[STOP] = cells[START] + cells[DURATION];
+    if (cells[EXTERNAL] < 0) cells[EXTERNAL] = cells[EXTERNAL_OLD] < 0 ? -1 : cells[EXTERNAL_OLD];
+    for (int column = 0; column < COLUMNS; ++column) out->columns[column * out->rows_room + out->rows] = cells[column];
+    ++out->rows;
+  }
+  return at;
 }
 
-static int take_array(struct reader *reader) {
-  skip_space(reader);
-  MUST(take(reader, '['));
-  if (*reader->at != ']')
+static place take_array(struct reader *reader, place at) {
+  MUST(at = take(skip_space(at), '['));
+  if (*at != ']')
     for (;;) {
-      MUST(take_event(reader) && ends_value(reader));
-      if (*reader->at == ']') break;
-      MUST(take(reader, ','));
+      MUST(at = take_event(reader, at));
+      at = skip_space(at);
+      if (*at == ']') break;
+      MUST(at = take(at, ','));
     }
-  ++reader->at;
-  skip_space(reader);
-  return 1;
+  return skip_space(at + 1);
 }
 
 /* Which layout and meaning of `struct fields` this was compiled for: see events.c of the replay. */
@@ -434,13 +438,12 @@ int scalescope_fields_layout(void) { return VERSION * 1000 + (int)sizeof(struct 
 int scalescope_fields(const char *text, int64_t length, struct fields *out) {
   uint64_t slots = 64;
   while (slots < 2 * (uint64_t)out->strings_room) slots *= 2;
-  struct reader reader = {.text = text, .at = text, .out = out, .mask = slots - 1};
+  struct reader reader = {.text = text, .end = text + length, .out = out, .mask = slots - 1};
   reader.slots = malloc(slots * sizeof *reader.slots);
-  out->strings_found = 0;
+  out->rows = out->strings_found = out->events = out->farthest = 0;
   if (!reader.slots) return 0;
   memset(reader.slots, 0xFF, slots * sizeof *reader.slots);
-  int whole = take_array(&reader) && reader.at == text + length;
-  out->rows = reader.row;
+  int whole = take_array(&reader, text) == reader.end;
   free(reader.slots);
   return whole;
 }

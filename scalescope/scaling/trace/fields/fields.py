@@ -12,12 +12,13 @@ from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.tables import column_of, times_of
 
 Mask = npt.NDArray[np.bool_]
+#: An operator's `Input Dims` and its `Input type`, as they stand in the text; empty where they do not.
+Shapes = tuple[bytes, bytes]
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """What the events of a stretch say, a row each, in file order; -1 is a number that is not given.
+    """What the spans ("X") and the metadata ("M") of a stretch say, a row each, in file order; -1: no number is given.
 
-    Of spans ("X") and metadata ("M") each has a row; of others, which no column is made of, there may be some.
     `phase`, `category`, `name` and `thread_word` are indices into `strings`, the last of which is empty: -1 for none.
     Times are ns.
     """
@@ -39,6 +40,8 @@ class Fields(msgspec.Struct, frozen=True):
     blocks: Ints  # of a kernel's grid; 0 where the trace does not tell
     talks: Mask  # which name a collective in their arguments
     events: Callable[[Ints], Sequence[AnyEvent]]  # those of some rows, decoded
+    shapes: Callable[[Ints], Sequence[Shapes]]  # of the arguments of some rows
+    farthest: int = 0  # of all events' times, in ns from 0, either way: where C read them
 
 
 def fields_of(all_events: Sequence[AnyEvent]) -> Fields:
@@ -73,6 +76,7 @@ def fields_of(all_events: Sequence[AnyEvent]) -> Fields:
         blocks=column_of([math.prod(one.grid) if one.grid else 0 for one in args]),
         talks=np.array([one.collective is not None for one in args], bool),
         events=lambda rows: [events[row] for row in rows.tolist()],
+        shapes=lambda rows: [(bytes(args[row].input_dims), bytes(args[row].input_type)) for row in rows.tolist()],
     )
 
 
