@@ -1,6 +1,9 @@
 """Hosts that stand still many times a step: for other processes, the interpreter's lock, hooks, slow operators."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal, cast
 
 import pytest
 from host_traces import (
@@ -18,7 +21,10 @@ from host_traces import (
 from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.causes.stalls import of_objects
+from scalescope.scaling.evidence.compare import not_starved
+from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
 from scalescope.scaling.finding import Finding
 
 
@@ -257,3 +263,27 @@ def test_a_host_on_which_everything_takes_three_times_as_long_is_starved(tmp_pat
     assert found.confidence < 1
     ns = [one.step_ns[0] for one in evidence_of(tmp_path).values()]
     assert found.typical_ns == pytest.approx(ns[1] - ns[0], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "kept"),
+    [([3.2, 1.5, 0, 0, -4.5, 3.6, 14.2, -2.5, -12.3, 21.6, 2.8, 13.0], 2), ([4.0, 4.5, 3.8, 4.1, 4.4, 3.9] * 2, 0)],
+    ids=["now this host and now that", "this host in each step"],
+)
+def test_stalls_step_after_step_are_no_chance_of_a_host_that_is_interrupted_by_chance(
+    interrupted: list[float], kept: int
+) -> None:
+    """A log that a rank writes and syncs, for 3 ms and for 3 ms more, on cores that others use: it was left out."""
+
+    def cause(code: HostCode, ms: Sequence[float], kind: Literal["gap", "interruptions"]) -> HostCause:
+        beyond = tuple(round(1e6 * one) for one in ms)
+        ns = tuple(max(0, one) for one in beyond)
+        figure = HostFigure(kind=kind, ns=sum(ns) / len(ns), count=1.0)
+        return HostCause(code=code, rank=0, steps=tuple(range(12)), ns=ns, beyond_ns=beyond, evidence=(figure,))
+
+    stalls = [
+        cause("host_stall", [0.4, 1.8, 2.1, 5.0, 1.3, 3.9, 1.8, 3.4, 1.6, 4.0, 4.6, 2.9], "gap"),
+        cause("host_stall", [1.4, 2.0, 1.6, 1.1, 0.5, 6.9, 6.9, 3.9, 1.8, 8.9, 2.7, 0.5], "gap"),
+    ]
+    common = cast("CommonSteps", SimpleNamespace(on_cpu=True, ranks=[0, 1], by_rank={}))
+    assert len(not_starved(common, stalls, [cause("host_starved", interrupted, "interruptions")])) == kept

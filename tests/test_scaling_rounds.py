@@ -16,6 +16,7 @@ from tests.test_scaling_bounds import run_of, split
 
 RANKS, STEPS, COUNT = 2, 4, 12
 SLOW_MS, QUICK_MS, COMPUTE_MS = 2.0, 0.5, 60.0
+ROUND_MS = 0.04  # of a collective that carries nothing
 COPY = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 FILL = "torch::distributed::reducer::mul_out"
 
@@ -38,6 +39,7 @@ class Rounds:
     may_wait_unseen: bool = False
     at_once: int = 1  # so many run beside each other
     more: int = 0  # so many more in each step than in the one before
+    behind: bool = False  # all buckets are filled before the first collective begins, behind which the others queue
 
     def scene(self) -> Any:
         activities, transfers = [], []
@@ -45,7 +47,8 @@ class Rounds:
             for at in range(self.count + step * self.more):
                 begun = 1_000_000 * (1000 * step + at)
                 if self.filled is not None and at < self.filled:
-                    activities += [_activity(FILL, rank, begun - 20) for rank in range(RANKS)]
+                    filled = 1_000_000_000 * step - 1000 + at if self.behind else begun - 20
+                    activities += [_activity(FILL, rank, filled) for rank in range(RANKS)]
                 if self.products_between:
                     activities += [_activity("aten::mm", rank, begun - 10) for rank in range(RANKS)]
                 of = self.members[at % len(self.members)]
@@ -59,8 +62,15 @@ class Rounds:
                 ))  # fmt: skip
         if self.by_ddp:
             activities.append(_activity(COPY, 0, 0))
+        for at, one in enumerate(transfers):
+            for place in one.members.values():
+                activities[place].collective = at
+        calls = {
+            rank: [SimpleNamespace(launches=at) for at, one in enumerate(activities) if one.rank == rank]
+            for rank in range(RANKS)
+        }
         graph = SimpleNamespace(ranks=[0, 1], step_numbers=[10 + step for step in range(STEPS)],
-                                activities=activities, transfers=transfers)  # fmt: skip
+                                activities=activities, transfers=transfers, calls=calls)  # fmt: skip
         bare = sum(one.traced_ns * (1 - one.hidden) for one in transfers) / STEPS / 1e6 / self.at_once
         analysis = run_of(
             [split(rank, step, compute=COMPUTE_MS, exposed_transfer=bare) for step in range(STEPS) for rank in (0, 1)]
@@ -77,7 +87,7 @@ class Rounds:
 
 
 def _activity(name: str, rank: int, begun: int, kind: int = COMPUTE) -> Any:
-    return SimpleNamespace(name=name, rank=rank, kind=kind, traced_start=begun)
+    return SimpleNamespace(name=name, rank=rank, kind=kind, traced_start=begun, collective=-1)
 
 
 def found(rounds: Rounds) -> Candidate | None:
@@ -102,12 +112,25 @@ def test_rounds_of_ddps_buckets_cost_what_each_takes_beyond_its_quickest_and_per
     one = found(Rounds())
     assert one is not None and one.code == "small_buckets" and one.gain_ms is not None and not one.at_most
     bare = COUNT * (3 * SLOW_MS + QUICK_MS) / 4
-    high, low = bare * (1 - 1 / COUNT), COUNT * 3 * (SLOW_MS - QUICK_MS) / 4 * (1 - 1 / COUNT)
+    sure = COUNT * (3 * (SLOW_MS - QUICK_MS) / 4 + ROUND_MS)  # of the quickest, too, so much is no data
+    high, low = bare * (1 - 1 / COUNT), sure * (1 - 1 / COUNT)
     assert list(one.gain_ms) == pytest.approx([(low + high) / 2, low, high])
     assert one.remedy is not None and one.remedy.overrides == ("strategy.bucket_mib=25",)
     assert (
         because_of(one) == "12 all-reduces a step: each takes 1.6 ms, and 0.50 ms where nothing holds its messages up"
     )
+
+
+def test_buckets_that_are_filled_before_the_first_of_them_travels_are_ddps_all_the_same() -> None:
+    """Of 62 buckets of one gradient each 58 began behind others: *small collectives*, of a loop's own, was told."""
+    one = found(Rounds(filled=COUNT, behind=True))
+    assert one is not None and one.code == "small_buckets" and one.evidence[0].calls == COUNT
+
+
+def test_what_is_over_as_quickly_as_messages_are_carries_next_to_nothing() -> None:
+    """75 norms exchanged one by one, 60 µs each at their quickest: *at most* was told, and *launching* before it."""
+    one = found(Rounds(by_ddp=False, count=75, quick_ms=0.06, slow_ms=0.12))
+    assert one is not None and one.code == "small_collectives" and not one.at_most
 
 
 def test_of_rounds_that_are_mostly_their_quickest_time_many_are_a_bound_and_a_few_nothing() -> None:

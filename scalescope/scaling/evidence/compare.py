@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.evidence.causes.allocation import allocation_causes
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
 from scalescope.scaling.evidence.causes.compiling import compiling_causes
@@ -12,6 +13,7 @@ from scalescope.scaling.evidence.causes.pauses import pause_causes
 from scalescope.scaling.evidence.causes.stalls import stall_causes
 from scalescope.scaling.evidence.causes.starvation import starved_causes
 from scalescope.scaling.evidence.causes.synchronising import synchronising_causes
+from scalescope.scaling.evidence.gaps import MOST_PLACES
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.evidence.interruptions import is_lock_wait
@@ -29,7 +31,7 @@ def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
     starved = starved_causes(common, pauses)
     causes = [
         *loading_causes(common),
-        *_not_starved(common, stall_causes(common), starved),
+        *not_starved(common, stall_causes(common), starved),
         *pauses,
         *starved,
         *synchronising_causes(common),
@@ -47,12 +49,16 @@ _MOST_STALLS = 4
 _IN_MOST = 0.75
 
 
-def _not_starved(common: CommonSteps, stalls: list[HostCause], starved: list[HostCause]) -> list[HostCause]:
+def not_starved(common: CommonSteps, stalls: list[HostCause], starved: list[HostCause]) -> list[HostCause]:
     """Leave out stalls that are a starved host's own: it is interrupted at some places in most steps by chance.
 
-    So are those of a host that waits for the interpreter's lock: it does so wherever Python runs.
+    So are those of a host that waits for the interpreter's lock: it does so wherever Python runs. On cores that others
+    use, too, each of two hosts alike is interrupted beyond the other in some steps: that is chance, of which stalls at
+    the same few places, step after step, are none.
     """
-    lost = {cause.rank: cause.typical_ns for cause in starved}
+    sure = {one.rank for one in starved if one.rank is None or not common.on_cpu or _is_sure([one], common)}
+    sure |= {rank for rank in common.ranks if not _is_sure([one for one in stalls if one.rank == rank], common)}
+    lost = {cause.rank: cause.typical_ns for cause in starved if cause.rank in sure}
     locked = {cause.rank for cause in starved if any(one.kind == "lock_waits" for one in cause.evidence)}
     return [
         one
@@ -67,6 +73,15 @@ def _not_starved(common: CommonSteps, stalls: list[HostCause], starved: list[Hos
             )
         )
     ]
+
+
+def _is_sure(causes: list[HostCause], common: CommonSteps) -> bool:
+    """Tell whether a rank is later than the others by its causes together beyond chance, of all places and ranks."""
+    rows = [one.beyond_ns for one in causes]
+    known = [row for row in rows if row is not None]
+    if not known or len(known) < len(rows):
+        return bool(rows)
+    return is_beyond_chance([sum(step) for step in zip(*known, strict=True)], len(common.ranks) * MOST_PLACES)
 
 
 def _is_one_gap(common: CommonSteps, stall: HostCause) -> bool:

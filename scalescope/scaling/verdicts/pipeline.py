@@ -173,7 +173,8 @@ def _holds_up(one: Finding, row: PipelineRow, step_ms: float) -> bool:
 
 def _findings(row: PipelineRow, step_ms: float, held_up_ms: float = 0.0) -> list[Finding]:
     """Return what may be had of a bubble: by even stages, where one is slow, and by more micro-batches, which leave the
-    step no shorter than its longest stage computes. First what brings more, and of a stage that is much longer that.
+    step no shorter than its longest stage computes, and mend what the schedule itself costs. First what brings more,
+    and of a stage that is much longer that.
 
     `held_up_ms`: of a step, for what holds up a stage's host, which neither mends.
     """
@@ -182,6 +183,9 @@ def _findings(row: PipelineRow, step_ms: float, held_up_ms: float = 0.0) -> list
         rows.append(EvidenceRow(kind="figure", name="schedule", share=row.schedule_bubble, calls=len(row.stages)))
     longest_ms = max(row.compute_ms.values())
     beyond_ms = max(0.0, min(row.bubble_ms, row.bubble_ms / row.bubble - longest_ms) - held_up_ms)
+    if row.schedule_bubble is not None and row.schedule_bubble < 1:
+        # for (p - 1) / (v * m) of what the longest stage computes the others fill and drain, at its pace
+        beyond_ms = min(beyond_ms, longest_ms * row.schedule_bubble / (1 - row.schedule_bubble))
     if row.slow_rank is None:
         return [bound_of("pipeline_bubble", beyond_ms, step_ms, rows, Remedy(cure="more_micro_batches"))]
     others_ms = statistics.fmean(ms for rank, ms in row.compute_ms.items() if rank != row.slow_rank)
