@@ -67,10 +67,10 @@ class HostTrace:
         with self.inside("cpu_op", operator):
             start = self.clock
             number = self.call("LaunchKernel" if category == "kernel" else "MemcpyAsync")
-            self._on_device(name, category, max(start + 3.0, self.device_free), us, number)
+            self.on_device(name, category, max(start + 3.0, self.device_free), us, number)
         self.python()
 
-    def _on_device(self, name: str, category: str, begin: float, us: float, number: int) -> None:
+    def on_device(self, name: str, category: str, begin: float, us: float, number: int) -> None:
         self.device_free = begin + us
         self.event(category, name, begin, self.device_free, 7, self.rank, correlation=number, stream=7,
                    device=self.rank)  # fmt: skip
@@ -97,7 +97,7 @@ class HostTrace:
         """Read a scalar, as `.item()` does: a copy, and a wait for it."""
         with self.inside("cpu_op", "aten::item"), self.inside("cpu_op", "aten::_local_scalar_dense"):
             number = self.call("MemcpyAsync")
-            self._on_device("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", max(self.clock, self.device_free), 1.0,
+            self.on_device("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", max(self.clock, self.device_free), 1.0,
                             number)  # fmt: skip
             self.synchronise()
         self.python()

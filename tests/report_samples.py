@@ -243,3 +243,14 @@ def run_with_traces(path: Path, job: Path) -> tuple[RunFolder, set[int]]:
     for trace in job.glob("rank*.json.gz"):
         shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30))
     return folder, {one.step for one in explain_run(job, jobs=1).analysis.steps}
+
+
+def run_with_steps(path: Path, job: Path, steady_ms: float, profiled_ms: float) -> Path:
+    """Write a run of two ranks with a job's traces, whose untraced steps and profiled ones are so long; return it."""
+    folder, recorded = run_with_traces(path, job)
+    with folder.step_writer() as rows:
+        for step in range(max(recorded) - 40, max(recorded) + 20):
+            ms = profiled_ms if step in recorded else steady_ms + 0.001 * (step % 3)
+            phase: StepPhase = "profile" if step in recorded else "steady"
+            rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))
+    return path

@@ -17,13 +17,17 @@ import torch
 
 from scalescope.records.errors import UserError
 from scalescope.records.rows import StepRow
+from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.sentences import headline, noise_sentence
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare, compare_paths
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.read import undelayed
 from scalescope.scaling.compare.same_work import same_work
 from scalescope.train.measure.clock import CpuClock, RunDelay
+from tests.gloo_traces import GlooJob
 
 RUN = Path(__file__).parent / "data" / "runs_v0.1" / "train"
 ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="gpt_tiny", samples=8)
@@ -65,6 +69,61 @@ def test_a_run_beside_others_is_not_called_slower_where_its_ranks_tell_that_they
     unknown = compare_paths([calm], [silent])
     assert unknown.low_ms is not None and unknown.low_ms > found.low_ms
     assert any("had their cores to themselves" in note for note in unknown.notes)
+    assert unknown.cores_untold and not found.cores_untold
+    assert "which nothing tells" not in headline(unknown)  # within noise it is in any case
+    longer = compare_paths([calm], [rewritten(tmp_path / "longer", beside_others(3.0, told=False))])
+    assert longer.verdict == "slower" and "ms (or other processes had its cores meanwhile, which nothing tells)" in (
+        headline(longer)
+    )
+    assert "- Nothing tells whether the ranks had their cores to themselves" in summary(unknown)
+
+
+def test_what_is_beyond_noise_in_a_step_as_long_may_be_other_processes_too(tmp_path: Path) -> None:
+    """*Beyond noise: attention −6.3 ms* was said of two windows of one job, beside others' work."""
+    found = compare_paths([tracing(tmp_path / "a", 40.0, 1.0)], [tracing(tmp_path / "b", 37.0, 4.0)])
+    assert found.verdict == "same" and found.cores_untold and any(not one.within_noise for one in found.parts)
+    assert ", though beyond noise, unless other processes had its cores: " in headline(found)
+
+
+def test_against_a_reference_it_is_said_too(tmp_path: Path) -> None:
+    """All that --against said of traces of one job, one beside other processes, was that the step had grown."""
+    calm = tracing(tmp_path / "calm", 40.0, 1.0)
+    busy = tracing(tmp_path / "busy", 80.0, 1.0)
+    told = run_verdict(analyze_against(busy, [calm]))
+    assert " (or other processes had its cores meanwhile, which nothing tells): " in told.headline
+
+
+@pytest.mark.parametrize(
+    ("matmul_ms", "softmax_ms", "attention_ms", "told"),
+    [
+        (80.0, 1.0, 0.0, ""),  # not so far apart, and of the same operators
+        (100.0, 1.0, 0.0, "nothing tells whether these are of one job: "),
+        (40.0, 1.0, 40.0, "nothing tells whether these are of one job (33% of their compute has no counterpart): "),
+    ],
+)
+def test_what_may_be_two_jobs_says_so_before_one_is_called_slower(
+    tmp_path: Path, matmul_ms: float, softmax_ms: float, attention_ms: float, told: str
+) -> None:
+    """*121.9% slower* was said first of traces of two jobs, whose kernels have names in common."""
+    there = tracing(tmp_path / "there", 40.0, 1.0)
+    here = tracing(tmp_path / "here", matmul_ms, softmax_ms, attention_ms)
+    found = compare_paths([there], [here])
+    assert found.verdict == "slower" and found.job_untold and headline(found).startswith(f"{told}here is ")
+    named = msgspec.structs.replace(found, job_untold=False)
+    assert headline(named).startswith("here is ")
+
+
+def tracing(folder: Path, matmul_ms: float, softmax_ms: float, attention_ms: float = 0.0) -> Path:
+    """Return the traces of two ranks on CPUs whose steps are as even as can be."""
+    job = GlooJob()
+    for number in range(2, 9):
+        job.step(number)
+        job.compute(matmul_ms, calls=2)
+        job.compute(softmax_ms, calls=1, name="aten::softmax")
+        if attention_ms:
+            job.compute(attention_ms, calls=1, name="aten::scaled_dot_product_attention")
+        job.all_reduce(1.0)
+    return job.write(folder)
 
 
 def side(dice: np.random.Generator, repeats: int, own_ms: float) -> Measurement:

@@ -18,6 +18,7 @@ from host_traces import (
 from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.evidence.causes.stalls import of_objects
 from scalescope.scaling.finding import Finding
 
 
@@ -149,7 +150,7 @@ def test_an_operator_that_takes_long_on_all_hosts_is_no_python(inner: str | None
                     with trace.inside("cpu_op", inner):
                         pass
                 number = trace.call("LaunchKernel")
-                trace._on_device("gemm", "kernel", max(trace.clock, trace.device_free), KERNEL_US, number)
+                trace.on_device("gemm", "kernel", max(trace.clock, trace.device_free), KERNEL_US, number)
         backward(trace, KERNEL_US)
         optimise(trace)
 
@@ -195,6 +196,21 @@ def test_a_sleep_of_5_ms_at_one_place_is_no_wait_for_the_lock(tmp_path: Path) ->
     assert {(one.code, one.rank, one.evidence[0].kind) for one in found} == {("host_stall", 1, "gap")}
 
 
+def _gathers(trace: HostTrace, pickles_us: float, unpickles_us: float) -> None:
+    """An all_gather_object behind a plain step, as torch records it."""
+    plain_step(trace, KERNEL_US)
+    trace.idle(pickles_us)
+    for name in ("empty", "set_", "to", "empty", "to", "lift_fresh", "to", "zeros", "select", "unsqueeze"):
+        with trace.inside("cpu_op", f"aten::{name}"):
+            pass
+    for read in (("gt", "is_nonzero", "item", "resize_", "empty", "slice"), ("to", "detach", "resolve_conj")):
+        for name in ("c10d::allgather_", *read):
+            with trace.inside("cpu_op", name if "::" in name else f"aten::{name}"):
+                pass
+    trace.idle(unpickles_us)
+    trace.kernel("aten::add", KERNEL_US)
+
+
 @pytest.mark.parametrize(
     ("rank_1_us", "where"),
     [
@@ -207,30 +223,31 @@ def test_pickling_for_a_collective_of_objects_names_it(
 ) -> None:
     """Two exchanges, of counts and of bytes, are all that was recorded: a stall before `aten::empty` was told."""
 
-    def gathers(trace: HostTrace, pickles_us: float, unpickles_us: float) -> None:
-        plain_step(trace, KERNEL_US)
-        trace.idle(pickles_us)
-        for name in ("empty", "set_", "to", "empty", "to", "lift_fresh", "to", "zeros", "select", "unsqueeze"):
-            with trace.inside("cpu_op", f"aten::{name}"):
-                pass
-        for read in (("gt", "is_nonzero", "item", "resize_", "empty", "slice"), ("to", "detach", "resolve_conj")):
-            for name in ("c10d::allgather_", *read):
-                with trace.inside("cpu_op", name if "::" in name else f"aten::{name}"):
-                    pass
-        trace.idle(unpickles_us)
-        trace.kernel("aten::add", KERNEL_US)
-
     def rank_0(trace: HostTrace, number: int) -> None:
-        gathers(trace, 0.0, 0.0)
+        _gathers(trace, 0.0, 0.0)
 
     def rank_1(trace: HostTrace, number: int) -> None:
-        gathers(trace, *rank_1_us)
+        _gathers(trace, *rank_1_us)
 
     stall = next(one for one in causes_of(tmp_path, rank_0, rank_1) if one.code == "host_stall")
     assert stall.rank == 1 and stall.typical_ns == pytest.approx(3e6, rel=0.05)
     first = _first_finding(tmp_path)
     assert where in because(first)
     assert first.remedy is not None and first.remedy.cure == "tensors_not_objects"
+
+
+def test_what_all_ranks_pickle_and_unpickle_is_one_stall_however_little_each_place_takes(tmp_path: Path) -> None:
+    """Of a 20 ms step no place takes the twentieth that makes a stall of all ranks: *launching* was told."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        trace.kernel("aten::mm", 19_000.0)
+        trace.item()
+        _gathers(trace, 300.0, 300.0)
+
+    causes = [one for one in causes_of(tmp_path, step, step) if one.code == "host_stall"]
+    assert {one.rank for one in causes} == {None}
+    assert sum(one.typical_ns for one in causes) == pytest.approx(0.6e6, rel=0.2)
+    assert {of_objects(one.place) for one in causes if one.place is not None} == {"all_gather_object"}
 
 
 def test_a_host_on_which_everything_takes_three_times_as_long_is_starved(tmp_path: Path) -> None:

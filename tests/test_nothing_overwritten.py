@@ -19,7 +19,7 @@ from scalescope.cli import front_door
 from scalescope.cli.front_door import VERBS
 from scalescope.cli.outputs import OutputFile, VerbParser
 from scalescope.records.folder import RunFolder
-from scalescope.records.outputs.overwriting import is_answer
+from scalescope.records.outputs.overwriting import is_answer, sealed, what_is_lost
 from tests.answer_schemas import ANSWERS, structs_of
 
 CLI = Path(front_door.__file__).parent
@@ -127,6 +127,10 @@ def test_a_sweep_s_table_goes_over_none_of_it(measured: dict[str, Path], capsys:
         assert path.read_bytes() == before
 
 
+#: What a verb writes as Markdown, shortened.
+ANSWER = sealed("**a is as fast as b.**\n\n", " 0.2.0")
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -165,6 +169,9 @@ def test_what_a_verb_wrote_itself_is_written_again(call: list[str], tmp_path: Pa
             "quoting.md",
             "<sub>made by scalescope 1.0</sub>\n\nThat is what it said. To do: measure again.\n",
         ),
+        ("--markdown", "pasted.md", f"# What I found\n\nSlow again.\n\n{ANSWER}"),
+        ("--markdown", "noted.md", ANSWER.replace("b.**", "b.** I do not believe it.")),
+        ("--markdown", "followed.md", f"{ANSWER}\nTo do: measure again.\n"),
         ("--markdown", "README.md", "# My job\n\nHow to start it.\n"),
         ("--markdown", "train.py", "import torch\n"),
         ("--markdown", "notes", "buy milk\n"),
@@ -179,6 +186,13 @@ def test_only_what_scalescope_wrote_is_written_over(
     said = capsys.readouterr().err
     assert "scalescope" in said and f"{flag} {file}: that is no " in said and "would be overwritten; " in said
     assert file.read_text() == text
+
+
+def test_an_answer_in_markdown_is_known_with_the_ends_of_lines_of_another_system(tmp_path: Path) -> None:
+    (file := tmp_path / "answer.md").write_bytes(ANSWER.replace("\n", "\r\n").encode())
+    assert what_is_lost(file, "markdown") is None
+    file.write_bytes(ANSWER.replace("as fast", "twice as fast").encode())
+    assert what_is_lost(file, "markdown") is not None
 
 
 @pytest.mark.parametrize("kind", [kind for kinds in ANSWERS.values() for kind in kinds], ids=str)

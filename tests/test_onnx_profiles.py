@@ -46,10 +46,19 @@ def test_time_by_operator_and_provider_is_that_of_the_nodes_and_runs_are_steps()
 
 def test_nodes_of_other_providers_are_said_to_be_the_hosts_calls(tmp_path: Path) -> None:
     path = tmp_path / "onnxruntime_profile_gpu.json"
-    path.write_text(PROFILE.read_text().replace("CPUExecutionProvider", "CUDAExecutionProvider", 12))
+    path.write_text(PROFILE.read_text().replace("CPUExecutionProvider", "CUDAExecutionProvider", 8))
     quality = answer_of(path).quality
     assert quality.verdict == "degraded"
-    assert any("12 of 24 nodes ran on CUDAExecutionProvider" in reason for reason in quality.reasons)
+    assert any("8 of 24 nodes ran on CUDAExecutionProvider" in reason for reason in quality.reasons)
+
+
+def test_a_profile_of_what_ran_on_a_device_tells_nothing(tmp_path: Path) -> None:
+    """*Launching costs 0.50 ms; the devices wait for launches* was told of the host's calls alone."""
+    path = tmp_path / PROFILE.name
+    path.write_text(PROFILE.read_text().replace("CPUExecutionProvider", "CUDAExecutionProvider"))
+    answer = answer_of(path)
+    assert answer.quality.verdict == "unusable" and not answer.findings
+    assert "24 nodes, most of its time, ran on CUDAExecutionProvider" in answer.quality.reasons[0]
 
 
 def test_a_profile_that_is_cut_off_is_read_to_the_cut_and_said(tmp_path: Path) -> None:

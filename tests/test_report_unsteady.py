@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.as_run import as_run_sentence
 from scalescope.report.drawing.numbers import milliseconds
@@ -21,26 +20,20 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
-from scalescope.scaling.answer_steps import StepTimes
+from scalescope.scaling.answer_steps import LongSteps, RecurringSteps, StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.windows.add import join_windows
-from tests.report_samples import run_answer, run_with_traces, study_answer
+from tests.report_samples import run_answer, run_with_steps, study_answer
 
 JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
 
 
 def own_run(path: Path, steady_ms: float) -> RunAnalysis:
     """Return the answer for a run with these traces, whose untraced steps are so long and whose profiled are 2.2 ms."""
-    folder, recorded = run_with_traces(path, JOB)
-    with folder.step_writer() as rows:
-        for step in range(max(recorded) - 40, max(recorded) + 20):
-            ms = 2.2 if step in recorded else steady_ms + 0.001 * (step % 3)
-            phase = "profile" if step in recorded else "steady"
-            rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))  # type: ignore[arg-type]
-    (answer,) = analyze([path], jobs=1)
+    (answer,) = analyze([run_with_steps(path, JOB, steady_ms, 2.2)], jobs=1)
     assert isinstance(answer, RunAnalysis)
     return answer
 
@@ -185,6 +178,41 @@ def test_a_step_as_run_that_is_not_the_measured_one_makes_the_run_unsteady(
         "(318.0 ms to 330.0 ms) as run, by all of them 343.4 ms, "
     ) == doubtful  # fmt: skip
     assert ("the machine was unsteady" in run_verdict(run).headline) == doubtful
+
+
+@pytest.mark.parametrize(
+    ("placebo_ms", "long_ms", "told"),
+    [
+        (
+            3444.2,
+            None,
+            "363.8 ms in the median, and stretches of so few steps as were profiled differ from that by up to",
+        ),
+        (40.0, 685.3, "363.8 ms in the median and 1,002 ms in the mean, most of it in a few steps, so "),
+        (40.0, 300.0, ""),
+        (300.0, None, ""),
+    ],
+)
+def test_steps_that_lie_apart_by_more_than_one_takes_make_the_run_unsteady(
+    placebo_ms: float, long_ms: float | None, told: str
+) -> None:
+    """Steps took 187 to 3,968 ms beside other processes, three alike were profiled: *nothing is wrong*, it was said."""
+    run = msgspec.structs.replace(run_answer("r", 1), activity="cpu")
+    long = None if long_ms is None else LongSteps(count=11, each_ms=1807.0, ms=long_ms, low_ms=201.0, high_ms=1169.0,
+                                                  mean_step_ms=1002.2)  # fmt: skip
+    run.step_times = StepTimes(measured_step_ms=363.8, measured_step_p95_ms=3764.0, measured_steps=29,
+                               window_step_ms=369.0, profiling_overhead_ms=6.3, profiling_overhead_fraction=0.017,
+                               placebo_ms=placebo_ms, long_steps=long)  # fmt: skip
+    assert is_doubtful(run) == bool(told)
+    assert ("the machine was unsteady. Of the profiled steps alone: " in run_verdict(run).headline) == bool(told)
+    assert told in unlike_sentence(run, "1 CPU rank") and bool(unlike_sentence(run, "1 CPU rank")) == bool(told)
+    if long is not None and told:  # with the stall's cause known, or a validation every so often, it is told as such
+        run.recurring = RecurringSteps(every=10, phase=3, phases=[3], rank=None, longer_ms=6850.0, usual_ms=363.8,
+                                       mean_ms=685.0)  # fmt: skip
+        assert not is_doubtful(run)
+        run.recurring = None
+        run.step_times.long_steps = msgspec.structs.replace(long, cause="loading")
+        assert not is_doubtful(run)
 
 
 def test_an_answer_from_before_the_field_tells_unsteadiness_all_the_same() -> None:

@@ -29,9 +29,9 @@ from scalescope.scaling.rank.recorded import OPERATOR_EDGES, RUNTIME_CALLS
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall
-from scalescope.scaling.replay.host_cost import CallCost, HostCost
+from scalescope.scaling.replay.host_cost import CallCost, HostCost, settled_steps, started, starts_of
 from scalescope.scaling.replay.load import read_records
-from scalescope.scaling.replay.simulate import mean_step_ns, simulate, simulate_steps
+from scalescope.scaling.replay.simulate import mean_step_ns, simulate, simulate_begins, simulate_steps
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.reader import read_trace
@@ -290,6 +290,36 @@ def test_a_host_does_not_live_on_the_lead_that_it_was_given() -> None:
     faster = as_run.copy()
     faster.work_ns = [10_000.0] * len(faster.work_ns)
     assert mean_step_ns(simulate_steps(faster)) == pytest.approx(KERNELS * 19_000, rel=0.01)
+
+
+def test_a_host_that_no_longer_sleeps_before_the_first_step_either_gains_no_more_in_it_than_in_the_others() -> None:
+    """Its device begins the window when it did: a host that came earlier would have its first step all but done."""
+    graph = _job(think_ns=12_000.0, work_ns=2_000.0)
+    for at in graph.steps[0]:
+        graph.calls[0][at] = replace(graph.calls[0][at], think_ns=312_000.0)
+    graph = started(graph, starts_of(graph, simulate_begins(graph)))
+    changed = graph.copy()
+    changed.calls[0] = [replace(call, think_ns=12_000.0) for call in graph.calls[0]]
+    assert settled_steps(changed)[0] == pytest.approx([KERNELS * 12_000.0] * (STEPS - 1), rel=0.01)
+
+
+def test_where_hosts_wait_in_mid_step_the_bounds_of_the_scale_are_found_along_the_curve() -> None:
+    """10 ms of the host's own and 1 of waiting: that its own calls take 9.5 says nothing of a step that does."""
+    graph = _job(think_ns=10e6 / KERNELS, work_ns=10_000.0)
+    middle = [at + KERNELS // 2 for at in graph.steps[0]]
+    for at in middle:
+        graph.work_ns[at] = 1e6
+    graph.calls[0] = [
+        one
+        for call in graph.calls[0]
+        for one in (call, *([HostCall(0.0, 0.0, 0.0, awaits=call.launches)] if call.launches in middle else ()))
+    ]
+    each, none = (np.array([ns if one.launches >= 0 else 0.0 for one in graph.calls[0]]) for ns in (1e6 / KERNELS, 0.0))
+    traced = mean_step_ns(simulate_steps(graph))
+    assert traced == pytest.approx(11e6, rel=0.01)
+    found = calibrate(graph, traced, HostCost({0: CallCost(each, none, none, none)}), WITH_DEVICE, _given(9.5, 0.02))
+    scale = found.recording.scale
+    assert (scale.low, scale.value, scale.high) == pytest.approx((1.31, 1.5, 1.69), abs=0.05)
 
 
 def test_untraced_steps_count_near_the_window_and_after_it_only_where_nothing_lingers() -> None:

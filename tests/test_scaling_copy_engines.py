@@ -96,7 +96,7 @@ def collective(trace: HostTrace, group_size: int, kernel: bool, **more: Any) -> 
         trace.device_free = begin + 110.0
     told: dict[str, Any] = {
         "Collective name": "_allgather_base", "In msg nelems": 1024, "Out msg nelems": 2048, "dtype": "Float",
-        "Group size": group_size, "Process Group Name": "0", "External id": external,
+        "Group size": group_size, "Process Group Name": "0", "External id": external, **more,
     }  # fmt: skip
     trace.event("cpu_op", "record_param_comms", start, trace.clock, trace.thread, **told)
 
@@ -110,9 +110,48 @@ def test_other_copies_stay_copies(group_size: int, kernel: bool, tmp_path: Path)
 
 
 def test_copies_of_one_call_are_one_activity(tmp_path: Path) -> None:
+    """It begins with the first copy, or where that is all that the device has to do, as soon as it is enqueued."""
     made = HostTrace().steps(2, lambda trace, _: collective(trace, 2, False))
     activities = join_copies(read_trace(made.write(tmp_path))).activities
-    assert (activities.end - activities.start).tolist() == [210_000, 210_000]
+    assert (activities.end - activities.start).tolist() == [210_000, 220_000]
+
+
+def standing(ranks: int, late: tuple[int, ...], folder: Path, write: tuple[int, ...] = ()) -> RunAnalysis:
+    """Jobs of 6 steps of 2 ms: late ranks run 3 ms of their own, for which the others stand before the first copy."""
+
+    def step(trace: HostTrace, _: int) -> None:
+        for number in range(10):
+            trace.kernel("aten::mm", 200.0, f"gemm_{number}")
+        if trace.rank in late:
+            trace.kernel("aten::sort", 3_000.0, "sort")
+        else:
+            trace.device_free += 3_000.0 + 0.5 * trace.rank
+        collective(trace, ranks, False, **{"Process Group Ranks": str([*range(ranks)])})
+        trace.idle(4_500.0)
+
+    for rank in write or range(ranks):
+        HostTrace(rank, ranks).steps(6, step).write(folder)
+    return analysed(folder)
+
+
+def test_a_device_that_has_nothing_but_the_copies_to_do_waits_for_its_partners(tmp_path: Path) -> None:
+    """Idle time was told of it, and that fewer kernels would help."""
+    told = standing(2, (1,), tmp_path)
+    first, second = told.ranks
+    assert first.exposed_wait_ms / first.steps == pytest.approx(3.0, abs=0.1)
+    assert first.idle_queued_ms / first.steps < 0.1 and second.exposed_wait_ms / second.steps < 0.1
+    assert [one.rank for one in told.stragglers] == [1]
+
+
+def test_of_several_that_come_with_their_first_copies_none_is_called_late(tmp_path: Path) -> None:
+    told = standing(3, (1, 2), tmp_path)
+    assert told.ranks[0].exposed_wait_ms / told.ranks[0].steps == pytest.approx(3.0, abs=0.1)
+    assert not told.stragglers
+
+
+def test_what_one_rank_alone_stands_for_is_not_split(tmp_path: Path) -> None:
+    (first,) = standing(2, (1,), tmp_path, write=(0,)).ranks
+    assert first.exposed_unsplit_ms / first.steps > 3.0 and first.idle_queued_ms / first.steps < 0.1
 
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "2026-11-22_2xH200_D"

@@ -24,8 +24,8 @@ STEPS, KERNEL_US = 5, 60.0
 class Blocking(HostTrace):
     """A host whose launches return when their kernels are through."""
 
-    def _on_device(self, name: str, category: str, begin: float, us: float, number: int) -> None:
-        super()._on_device(name, category, begin, us, number)
+    def on_device(self, name: str, category: str, begin: float, us: float, number: int) -> None:
+        super().on_device(name, category, begin, us, number)
         if category == "kernel":
             launch = next(one for one in reversed(self.events) if one["args"].get("correlation") == number
                           and one["cat"] == "cuda_runtime")  # fmt: skip

@@ -60,9 +60,14 @@ def test_the_imbalance_is_the_fullest_ranks_load_over_the_mean(skewed: RunAnalys
     assert row.bytes_by_rank[0] == pytest.approx(2 * TOKENS[0] * WIDTH * 4, rel=0.3)  # there and back
 
 
-def test_what_the_others_wait_is_what_it_costs(skewed: RunAnalysis) -> None:
+def test_balanced_experts_save_what_the_fullest_rank_computes_beyond_the_mean(skewed: RunAnalysis) -> None:
+    """All of the others' wait was told, as if the tokens that leave the fullest rank were nobody's work."""
     (row,) = skewed.experts
     assert row.wait_ms == pytest.approx((TOKENS[0] - TOKENS[1]) / 1e3, rel=0.02)
+    beyond = (TOKENS[0] - sum(TOKENS.values()) / 2) / 1e3
+    assert row.gain_ms == pytest.approx(beyond, rel=0.02)
+    assert row.gain_low_ms <= row.gain_ms <= row.gain_high_ms
+    assert skewed.findings[0].ms == row.gain_ms
 
 
 def test_it_is_the_finding(skewed: RunAnalysis) -> None:

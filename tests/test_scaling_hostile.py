@@ -109,6 +109,14 @@ def test_brackets_within_brackets_are_no_traceback(where: str, tmp_path: Path) -
         assert trace.damage == ["its header does not decode"]
 
 
+def test_a_byte_order_mark_damages_no_header(tmp_path: Path) -> None:
+    """Editors and converters on Windows write one."""
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"distributedInfo": {"rank": 3}, "traceEvents": [json.loads(EVENT)]}), "utf-8-sig")
+    trace = read_trace(path)
+    assert trace.header.distributed.rank == 3 and trace.damage == []
+
+
 @pytest.mark.parametrize("base", [2**63 - 1, 10**400, -1, 1e300])
 def test_a_clock_base_that_cannot_be_is_left_out(base: float, tmp_path: Path) -> None:
     path = tmp_path / "rank0.json"

@@ -190,3 +190,18 @@ def test_devices_of_other_types_are_said(tmp_path: Path) -> None:
     (run,) = runs_of(tmp_path)
     told = "(rank 0: NVIDIA H200; rank 1: NVIDIA H100 80GB HBM3): the slower ones make the others wait"
     assert any(told in reason for reason in run.quality.reasons)
+
+
+def test_ranks_that_were_joined_into_one_file_are_refused(tmp_path: Path) -> None:
+    """Two processes side by side are no rank: *98.9% of the 80.5 ms step is compute; no trace of rank 1* was told."""
+    first, second = (
+        json.loads(gzip.decompress((DATA / "gpt8_ddp_delay4ms_rank1_n2" / f"rank{rank}.json.gz").read_bytes()))
+        for rank in (0, 1)
+    )
+    for event in second["traceEvents"]:
+        if "correlation" in event.get("args", {}):
+            event["args"]["correlation"] += 10**7
+    first["traceEvents"] += second["traceEvents"]
+    (tmp_path / "merged.json").write_text(json.dumps(first))
+    with pytest.raises(UserError, match="holds several ranks: one step is open on several threads at once"):
+        analyze([tmp_path], jobs=1)

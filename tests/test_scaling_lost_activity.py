@@ -5,6 +5,7 @@ Rank 1 of these traces is delayed on its device by 4 ms a step.
 
 import gzip
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,3 +83,74 @@ def test_copies_that_are_lost_are_told_as_lost(tmp_path: Path) -> None:
     run = without(tmp_path, lambda rank, _, one: rank == 1 and one.get("cat") == "gpu_memcpy")
     assert run.quality.lossy_ranks == [1]
     assert "(the profiler lost activity of rank 1)" in run_verdict(run).headline
+
+
+def test_a_rank_that_lacks_what_was_launched_and_its_launches_is_not_called_right(tmp_path: Path) -> None:
+    """A buffer is lost with the calls in it, and the other rank has its collectives: *nothing … is wrong* was told."""
+    events = json.loads(gzip.decompress((DATA / "rank1.json.gz").read_bytes()))["traceEvents"]
+    begun = sorted((one["ts"], one["args"]["correlation"]) for one in events if one.get("cat") == "kernel")
+    lost = {number for _, number in begun[len(begun) * 45 // 100 : len(begun) * 55 // 100]}
+    run = without(tmp_path, lambda rank, _, one: rank == 1 and one.get("args", {}).get("correlation") in lost)
+    assert run.quality.incomplete_ranks == [1] and run.quality.lossy_ranks == []
+    verdict = run_verdict(run)
+    assert "(the trace of rank 1 lacks some of what ran)" in verdict.headline and "is wrong" not in verdict.headline
+    assert verdict.level == "unknown" and verdict.advice.startswith("profile again, for fewer steps at a time")
+
+
+def changed(folder: Path, change: Callable[[int, Event], None]) -> list[RunAnalysis]:
+    """Analyse the job with each event changed by a function of its number and itself."""
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        for at, one in enumerate(trace["traceEvents"]):
+            change(at, one)
+        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    return [one for one in analyze([folder], jobs=1) if isinstance(one, RunAnalysis)]
+
+
+def test_events_that_cannot_be_read_may_be_what_costs_the_step(tmp_path: Path) -> None:
+    """Rank 1's delays were among them, and nothing was said to be wrong."""
+
+    def change(_: int, event: Event) -> None:
+        if "spin" in str(event.get("name")):
+            event["ts"] = 10**30
+
+    (run,) = changed(tmp_path, change)
+    headline = run_verdict(run).headline
+    assert run.quality.incomplete_ranks == [1] and "is wrong" not in headline
+    assert "the trace of rank 1 lacks some of what ran" in headline
+
+
+def test_idle_time_where_kernels_lost_their_times_is_nobodys(tmp_path: Path) -> None:
+    """*24.3 ms of the 80.5 ms step are idle (queued); fewer, larger kernels* was told of kernels without a time."""
+
+    def change(at: int, event: Event) -> None:
+        if event.get("cat") == "kernel" and at % 3 == 0:
+            event["dur"] = 0
+
+    (run,) = changed(tmp_path, change)
+    verdict = run_verdict(run)
+    assert run.quality.lossy_ranks == [0, 1] and "what is found explains" not in verdict.headline
+    assert "fewer, larger kernels" not in verdict.advice and "profile again" in verdict.advice
+
+
+def test_ranks_that_lost_collectives_are_of_one_window_still(tmp_path: Path) -> None:
+    """Those that are left are not each other's: *the folder mixes 2 jobs or windows* was told of one."""
+
+    dice = [random.Random(0), random.Random(1)]
+
+    def is_lost(rank: int, _: int, one: Event) -> bool:
+        return one.get("cat") == "kernel" and dice[rank].random() >= 0.5
+
+    assert without(tmp_path, is_lost).quality.mixed is None
+
+
+def test_transfers_that_are_paired_wrongly_are_not_called_lost(tmp_path: Path) -> None:
+    """Where no header lists the groups, each rank has sends that none of the other's is found for."""
+    for path in (DATA.parent / "pipelines_h200x2" / "gpipe_slow").glob("rank*"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        del trace["distributedInfo"]
+        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    assert any("amid others missing on rank 1" in one for one in run.quality.reasons)
+    assert run.quality.incomplete_ranks == [] and run.findings

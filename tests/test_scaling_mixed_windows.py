@@ -321,3 +321,15 @@ def test_windows_whose_ranks_exchange_nothing_in_any_group_of_both_are_not_joine
     assert "window 1 of 2 · 2 GPUs, rank 0 alone (no trace of rank 1): " in run_verdict(first).headline
     for case in ("gpipe_slow", "interleaved"):
         assert found_in(DATA / "pipelines_h200x2" / case) == [2]
+
+
+def test_a_copy_that_is_said_to_be_of_another_rank_counts_once(tmp_path: Path) -> None:
+    """No two ranks do the same in the same nanoseconds: *slow transfers cost 9.0 ms* was told of a rank and itself."""
+    trace = json.loads(gzip.decompress((DATA / "gpt8_ddp_none_n2" / "rank0.json.gz").read_bytes()))
+    for rank in (0, 1):
+        trace["distributedInfo"]["rank"] = rank
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    (found,) = analyze([tmp_path], jobs=1)
+    assert isinstance(found, RunAnalysis)
+    assert "rank1.json is rank0.json once more and counts once" in found.quality.reasons
+    assert [one.rank for one in found.ranks] == [0] and not found.findings

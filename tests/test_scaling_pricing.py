@@ -24,6 +24,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import GOES_WITH_IT, Code
+from scalescope.scaling.findings import pricing
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.containment import first_and_last, without_contained
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, Recorded
@@ -237,7 +238,7 @@ def _with_pauses(folder: Path, us: float, copies: int = 0, copy_us: float = 0.0)
             trace.kernel("aten::empty", 2.0, "fill")
             with trace.inside("cpu_op", "aten::copy_"):
                 number = trace.call("MemcpyAsync")
-                trace._on_device("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", max(trace.clock, trace.device_free),
+                trace.on_device("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", max(trace.clock, trace.device_free),
                                  copy_us, number)  # fmt: skip
                 trace.synchronise()
             trace.idle(us)
@@ -269,3 +270,11 @@ def test_the_copies_of_a_loop_cost_with_what_its_host_stands_still_for(tmp_path:
     first = found(_with_pauses(tmp_path, 1_500.0, copies=30, copy_us=800.0))[0]
     assert (first.code, first.rank) == ("host_stall", None)
     assert first.ms == pytest.approx(30 * (1.5 + 0.8), rel=0.1)
+
+
+def test_a_cause_that_the_replayed_steps_have_too_often_takes_no_more_than_the_step() -> None:
+    """*243.0 ms, 107.7%* was told of one stall of 800 ms in three steps, two of which were replayed."""
+    once = Candidate(code="host_stall")
+    scene = cast(Scene, SimpleNamespace(step_ms=347.0, analysis=SimpleNamespace(as_run=None)))
+    gain = pricing._Gain(once, 243.0, 0.0, 577.0, beside_ms=-121.0)
+    assert pricing._finding(scene, gain).fraction == pytest.approx(243 / 347)

@@ -1,5 +1,6 @@
 """Where a window begins and ends, recording itself makes steps unlike the others: that is no cause of the job's."""
 
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -133,3 +134,61 @@ def test_a_pause_is_no_interruption_of_a_starved_host_besides(tmp_path: Path) ->
     summaries = read_ranks(find_sources(tmp_path)).summaries
     hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
     assert "host_starved" not in {one.code for one in compare_hosts(hosts)}
+
+
+def calls_alone(trace: HostTrace) -> None:
+    for at in range(30):
+        trace.idle(8.0)
+        number = trace.call("LaunchKernel")
+        begin = max(trace.clock, trace.device_free)
+        trace.on_device(f"kernel_{at}" if at in (0, 29) else "gemm", "kernel", begin, 60.0, number)
+    number = trace.call("MemcpyAsync")
+    begin = max(trace.clock, trace.device_free)
+    trace.on_device("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", begin, 1.0, number)
+    trace.synchronise()
+
+
+def with_operators(trace: HostTrace) -> None:
+    for _ in range(2):
+        trace.kernel("aten::to", 5.0, "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy")
+    for at in range(30):
+        trace.kernel("aten::addmm", 60.0, f"kernel_{at}" if at in (0, 29) else "gemm")
+    trace.item()
+
+
+@pytest.mark.parametrize("work", [calls_alone, with_operators])
+def test_what_follows_the_last_launch_of_a_window_is_not_taken_for_a_step_without_it(
+    work: Callable[[HostTrace], None], tmp_path: Path
+) -> None:
+    """Where kernels' sequence tells the steps, the last one's sleep comes after all that it launches.
+
+    Of 15.7 ms in each step, 11.8 were told.
+    """
+    trace = HostTrace()
+    for _ in range(5):
+        work(trace)
+        trace.idle(6_000.0)
+    trace.write(tmp_path)
+    (found,) = analyze([tmp_path])
+    assert isinstance(found, RunAnalysis) and found.steps_by == "period"
+    first = found.findings[0]
+    assert first.code == "host_stall" and first.ms == pytest.approx(6.0, rel=0.03)
+
+
+def test_what_comes_before_a_graph_that_begins_a_step_is_before_the_last_step_too(tmp_path: Path) -> None:
+    """No call of its own launches a graph's first kernel. Of 12.2 ms in each of four steps, 9.2 were told."""
+
+    def step(trace: HostTrace, _: int) -> None:
+        trace.kernel("aten::to", 5.0, "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy")
+        begin = max(trace.clock, trace.device_free)
+        number = trace.call("GraphLaunch")
+        for _ in range(40):
+            trace.on_device("gemm", "kernel", max(begin + 5.0, trace.device_free), 50.0, number)
+        trace.item()
+        trace.idle(6_000.0)
+
+    HostTrace().steps(5, step).write(tmp_path)
+    (found,) = analyze([tmp_path])
+    assert isinstance(found, RunAnalysis)
+    first = found.findings[0]
+    assert first.code == "host_stall" and first.ms == pytest.approx(6.0, rel=0.03)

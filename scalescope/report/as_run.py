@@ -3,7 +3,7 @@
 import statistics
 
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds
+from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.answer import Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
@@ -176,6 +176,37 @@ def contradiction(run: RunAnalysis) -> str:
     if own:
         return f"{told}: {why}. The job did not run evenly."
     return f"{told}: {why}. It is another job's, or the job does not run evenly{_allowed(run)}."
+
+
+def beside_what_is_allowed(run: RunAnalysis) -> str:
+    """Return that the step that was given is nearly one that the traces allow, and what is told instead; or ""."""
+    as_run = run.as_run
+    if as_run is None or not as_run.nearly_allowed or as_run.untraced_ms is None:
+        return ""
+    given, long = as_run.untraced_ms.value, as_run.contradicts == "too_long"
+    end = as_run.allows_to_ms if long else as_run.allows_from_ms
+    far = abs(given / end - 1) if end else 0.0
+    step = "the profiled steps" if as_run.step_ms is None else f"a step of {milliseconds(as_run.step_ms)}"
+    than = "longer" if long else "shorter"
+    return (
+        f"--step-ms {milliseconds(given)} is {percent(far)} {than} than the traces allow, as a job's steps may be from "
+        f"one minute to the next: all that is said is of {step}."
+    )
+
+
+def instead_of_its_own(run: RunAnalysis) -> str:
+    """Return that the step that was given is none that the job's own untraced steps have; empty where it may be."""
+    as_run = run.as_run
+    if as_run is None or as_run.own_untraced_ms is None or as_run.untraced_ms is None:
+        return ""
+    own = as_run.own_untraced_ms
+    told = f"{milliseconds(own.value)} ({milliseconds(own.low)} to {milliseconds(own.high)})"
+    if as_run.contradicts is not None:
+        return f"The job's own steps without a profiler take {told}."
+    return (
+        f"--step-ms {milliseconds(as_run.untraced_ms.value)} stands in place of the job's own steps without a "
+        f"profiler, which take {told}: leave it out unless those are not to count."
+    )
 
 
 def not_reached(run: RunAnalysis) -> str:

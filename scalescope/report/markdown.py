@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from scalescope.records.console import counted
 from scalescope.report.as_run import as_run_table, as_run_title, differs
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.markdown import escaped, folded, lines_of, made_by
+from scalescope.report.drawing.markdown import escaped, finished, folded, lines_of
 from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
@@ -31,8 +31,7 @@ def for_an_issue(answers: Sequence[Answer]) -> str:
         lines += _study(study, runs)
     for run in runs:
         lines += _run(run, briefly=bool(studies))
-    lines.append(made_by())
-    return "\n".join(lines) + "\n"
+    return finished(lines)
 
 
 def _study(study: StudyAnalysis, runs: Sequence[RunAnalysis]) -> Iterator[str]:

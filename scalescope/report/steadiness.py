@@ -6,7 +6,7 @@ from scalescope.report.drawing.numbers import figure, listing, milliseconds, per
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
-from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful, is_of_other_steps
+from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful, is_of_other_steps, scatter
 
 #: A drawn step that is so near the measured one needs no word beside it.
 _AS_MEASURED = 0.01
@@ -42,6 +42,8 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return ""
     if any(is_of_steady_steps(one) for one in run.findings[:1]):  # whose mean is told, and is no median of either
         return f"On {where} the profiled steps are not like the mean one, {_MISLEADS}."
+    if not are_unlike(times) and not contradict(run) and scatter(times):
+        return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
     if not are_unlike(times) and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
         beside = f"{milliseconds(run.as_run.step_ms)} ({_bounds(run.as_run)})"
         whole = milliseconds(times.measured_step_ms or 0.0)
@@ -116,8 +118,25 @@ def _is_unlike(run: RunAnalysis) -> bool:
     return (
         run.step_times is not None
         and run.growing is None
-        and (are_unlike(run.step_times) or contradict(run) or is_of_other_steps(run))
+        and (are_unlike(run.step_times) or contradict(run) or is_of_other_steps(run) or _only_scatter(run))
     )
+
+
+def _only_scatter(run: RunAnalysis) -> bool:
+    """Tell whether all that speaks against the profiled steps is how far steps without a profiler lie apart."""
+    return run.step_times is not None and scatter(run.step_times) and is_doubtful(run)
+
+
+def _scattered(times: StepTimes) -> str:
+    """Return by how much steps without a profiler differ where that is more than they take."""
+    median = milliseconds(times.measured_step_ms or 0.0)
+    if times.placebo_ms is not None and times.placebo_ms >= (times.measured_step_ms or 0.0):
+        return (
+            f"without a profiler a step takes {median} in the median, and stretches of so few steps as were profiled "
+            f"differ from that by up to {milliseconds(times.placebo_ms)}"
+        )
+    mean = milliseconds(times.long_steps.mean_step_ms if times.long_steps is not None else 0.0)
+    return f"without a profiler a step takes {median} in the median and {mean} in the mean, most of it in a few steps"
 
 
 def _why(times: StepTimes) -> str:

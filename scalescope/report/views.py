@@ -413,6 +413,8 @@ def spoken_of(run: RunAnalysis) -> str:
         return f" (taken as compute: {names}, which {waits} for other ranks)"
     if quality.lossy_ranks:
         return f" (the profiler lost activity of {rank_names(quality.lossy_ranks)})"
+    if quality.incomplete_ranks:
+        return f" (the trace of {rank_names(quality.incomplete_ranks)} lacks some of what ran)"
     if quality.clocks_apart_ms is not None:
         return f" (of one window only if their clocks are {span(quality.clocks_apart_ms / 1e3)} apart)"
     return ""

@@ -111,6 +111,11 @@ class ExpertRow(msgspec.Struct, kw_only=True):
     bytes_by_rank: dict[int, float]  # a step
     calls: float  # a step
     wait_ms: float  # exposed, in these collectives, of the mean other rank in a step
+    gain_ms: float = (
+        0.0  # by which balanced experts would make the step shorter: the wait of the mean rank, all counted
+    )
+    gain_low_ms: float = 0.0  # 95%, as steps differ
+    gain_high_ms: float = 0.0
 
 
 class PipelineRow(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer_steps import Beside, How
 from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
-from scalescope.scaling.compare.same_work import another_job
+from scalescope.scaling.compare.same_work import another_job, in_common
 from scalescope.scaling.compare.windows import identity_of
 from scalescope.scaling.join.explained import Explained
 
@@ -35,7 +35,15 @@ def _relation(first_path: Path, first: Explained, path: Path, other: Explained) 
         how=how,
         work_ratio=work_ratio,
         reason=reason,
+        alike=None if how in ("unknown", "another_job") else _alike(first, other),
     )
+
+
+def _alike(first: Explained, other: Explained) -> float | None:
+    """Return the share of the compute that is in kernels of the same names; None where both are named alike."""
+    here, there = identity_of(first), identity_of(other)
+    named = here.model is not None and here.model == there.model
+    return None if named or not (here.names and there.names) else in_common(here.names, there.names)
 
 
 def _told_apart(first_path: Path, first_name: str, path: Path, name: str) -> tuple[str, str]:

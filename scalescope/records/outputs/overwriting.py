@@ -31,8 +31,12 @@ _RECORDED = frozenset(
      "tried.jsonl", "jobs.jsonl"}
 )  # fmt: skip
 _FOLDERS_OF_RUNS = frozenset({"traces", "checkpoints", "flight_recorder", "logs"})
-#: What the last line of every answer in Markdown begins with, and every page has for its title's end.
+#: What the last line of every answer in Markdown begins with.
 MARKDOWN_MARK = "<sub>made by scalescope"
+#: That line's seal is of all that stands above it: notes with an answer pasted below, or an answer with notes, have
+#: another.
+_MARKDOWN_SEAL = re.compile(rb"<!-- ([0-9a-f]{8}) -->$")
+_MOST_MARKDOWN = 1 << 26
 _PAGE_MARK = "– scalescope</title>".encode()
 #: The first keys of each answer as JSON, or of the first of its rows.
 _OF_ANSWERS = (
@@ -122,7 +126,7 @@ def _other_than(kind: OutputKind, target: Path) -> str | None:
     fits = {
         "page": False,
         "json": is_answer(text),
-        "markdown": _last_line(target).startswith(MARKDOWN_MARK.encode()),  # notes may quote an answer
+        "markdown": _is_sealed(target),
         "csv": text.startswith(b"operation,"),
         "bundle": False,
     }[kind]
@@ -159,10 +163,25 @@ def _first_keys(text: str) -> tuple[str, ...]:
     return ()
 
 
-def _last_line(target: Path) -> bytes:
-    with target.open("rb") as file:
-        file.seek(max(0, target.stat().st_size - _LOOKED_AT))
-        return file.read().rstrip().rpartition(b"\n")[2]
+def sealed(text: str, by: str) -> str:
+    """Return an answer in Markdown with its last line: who made it, and the seal by which it is known as that.
+
+    `by`: scalescope's version, with a space before it; or "".
+    """
+    return f"{text}{MARKDOWN_MARK}{by}</sub> <!-- {_seal(text.encode())} -->\n"
+
+
+def _is_sealed(target: Path) -> bool:
+    """Tell whether a file is an answer in Markdown as it was written, but for its ends of lines."""
+    if target.stat().st_size > _MOST_MARKDOWN:
+        return False
+    above, line, last = target.read_bytes().replace(b"\r\n", b"\n").rstrip().rpartition(b"\n")
+    seal = _MARKDOWN_SEAL.search(last)
+    return last.startswith(MARKDOWN_MARK.encode()) and seal is not None and seal[1].decode() == _seal(above + line)
+
+
+def _seal(text: bytes) -> str:
+    return f"{zlib.crc32(text):08x}"
 
 
 def _head(target: Path) -> bytes:

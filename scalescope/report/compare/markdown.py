@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from scalescope.report.compare.sentences import headline, noise_sentence, recurring_sentence, settings_sentence
 from scalescope.report.compare.tables import parts_table, points_table, settings_table
-from scalescope.report.drawing.markdown import escaped, folded, made_by
+from scalescope.report.drawing.markdown import escaped, finished, folded
+from scalescope.report.drawing.numbers import capitalized
 from scalescope.report.drawing.tables import Table
 from scalescope.scaling.compare.answer import Comparison
 
@@ -13,7 +14,7 @@ _SIGNS = {"slower": "🔴", "faster": "🟢", "same": "⚪", "not_comparable": "
 
 def summary(answer: Comparison) -> str:
     """Return a few lines of Markdown: what whoever reviews a change has to know."""
-    return "\n".join(_lines(answer)) + "\n"
+    return finished(_lines(answer))
 
 
 def _lines(answer: Comparison) -> Iterator[str]:
@@ -24,6 +25,9 @@ def _lines(answer: Comparison) -> Iterator[str]:
         if recurring := recurring_sentence(member):
             yield f"{escaped(recurring)}."
             yield ""
+        if member.verdict != "not_comparable":  # else it is said already
+            yield from (f"- {escaped(capitalized(note))}" for note in member.notes)
+            yield from [""] * bool(member.notes)
         if set_otherwise := settings_sentence(member):
             yield f"{escaped(set_otherwise)}."
             yield ""
@@ -42,7 +46,6 @@ def _lines(answer: Comparison) -> Iterator[str]:
     if told := noise_sentence(answer):
         yield f"<sub>{escaped(told)}</sub>"
         yield ""
-    yield made_by()
 
 
 def _of_parts(answer: Comparison) -> Table:

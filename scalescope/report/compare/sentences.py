@@ -6,6 +6,7 @@ from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, milliseconds, ordinal, percent
+from scalescope.report.text.cores import WAITED, for_want_of_cores
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import (
     Amount,
@@ -25,10 +26,6 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 _MOST_NAMED = 3
 #: Work besides that takes less of the step is in the table alone.
 _WORTH_NAMING = 0.001
-#: Waiting for cores that is less of a step changes nothing.
-_WAITED = 0.02
-#: … and what is less than so much of the change is told with the noise alone.
-_MUCH_OF_IT = 0.25
 #: A kernel that makes up so much of a part's change is named.
 _MOST_OF_IT = 0.7
 #: Amounts of work are named in this order, and no more of them.
@@ -36,6 +33,8 @@ _ORDER: tuple[Amount, ...] = ("samples", "flops_a_sample", "collectives", "sent_
 _MOST_AMOUNTS = 2
 #: What a step does so many times as much of on one side is said before that it takes another time.
 _FAR_APART = 2.0
+#: Of the compute, what has no counterpart on the other side; from here on that may be another job's.
+_ALONE = 0.2
 _WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
 _SIDES = {"only_other": "here", "only_baseline": "there"}
 _REST = "what the traces do not show"
@@ -75,23 +74,20 @@ def headline(answer: Comparison) -> str:
             f"(95%: {percent(low / step)} to {percent(high / step)}){_for_want_of_cores(answer)}{_other_work(answer)}."
         )
     shares = sorted((abs(low / step), abs(high / step)))
+    whose = _other_job(answer) or _perhaps_other_job(answer)
     return (
-        f"{_other_job(answer)}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
+        f"{whose}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
         f"(95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): {signed(change, low, high)}"
         f"{_for_want_of_cores(answer)}{_where(answer)}{_besides(answer)}."
     )
 
 
 def _for_want_of_cores(answer: Comparison) -> str:
-    """Return how much of a change ranks waited for cores, where that is a good part of it."""
-    noise, change = answer.noise, answer.change_ms or 0.0
-    if noise is None or noise.baseline_run_delay_ms is None or noise.other_run_delay_ms is None:
-        return ""
-    more = noise.other_run_delay_ms - noise.baseline_run_delay_ms
-    if more * change <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change), _WAITED * (answer.baseline_ms or 0.0)):
-        return ""
-    told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
-    return f" (a rank waits {told} of a step for a core that others have)"
+    """Return how much of a change ranks waited for cores, where that is a good part of it, or that nothing tells."""
+    noise = answer.noise
+    waited = (None, None) if noise is None else (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
+    untold = answer.cores_untold and answer.verdict != "same"  # within noise it is in any case
+    return for_want_of_cores(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited, untold=untold)
 
 
 def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
@@ -143,7 +139,8 @@ def _beyond_noise(answer: Comparison, link: str) -> str:
         if not one.within_noise and abs(one.change_ms) > least and (one.work is None or one.work.change_ms is None)
     ]
     words = [f"{part_name(one)} {_told(one, ' ms')}{_because(one, answer)}" for one in sure[:_MOST_NAMED]]
-    return f"{link}beyond noise: {', '.join(words)}" if words else ""
+    unless = ", unless other processes had its cores" if answer.cores_untold else ""
+    return f"{link}beyond noise{unless}: {', '.join(words)}" if words else ""
 
 
 def _besides(answer: Comparison) -> str:
@@ -222,6 +219,20 @@ def _other_job(answer: Comparison) -> str:
     if not told or "samples" in {one.amount for one in answer.amounts}:
         return ""
     return f"these do not do the same work ({', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}): "
+
+
+def _perhaps_other_job(answer: Comparison) -> str:
+    """Return that two steps may well be of two jobs, which nothing names: one is far longer, or runs what the other
+    does not.
+    """
+    if not answer.job_untold:
+        return ""
+    steps = sorted((answer.baseline_ms or 0.0, answer.other_ms or 0.0))
+    alone = 1 - answer.matched_share if answer.matched_share is not None else 0.0
+    if alone <= _ALONE and steps[1] < _FAR_APART * steps[0]:
+        return ""
+    which = f" ({percent(alone, 0)} of their compute has no counterpart)" if alone > _ALONE else ""
+    return f"nothing tells whether these are of one job{which}: "
 
 
 def _unlike(answer: Comparison, link: str) -> str:
@@ -322,7 +333,7 @@ def noise_sentence(answer: Comparison) -> str:
 def _run_delay(answer: Comparison, noise: Noise) -> str:
     """Return for how long ranks had no core, where that is much of a step: it is in the bounds."""
     waited = [noise.baseline_run_delay_ms, noise.other_run_delay_ms]
-    if max(ms or 0.0 for ms in waited) <= _WAITED * (answer.baseline_ms or 0.0):
+    if max(ms or 0.0 for ms in waited) <= WAITED * (answer.baseline_ms or 0.0):
         return ""
     there, here = ("nothing tells" if ms is None else f"{figure(ms, 1)} ms" for ms in waited)
     return (

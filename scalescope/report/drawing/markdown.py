@@ -1,8 +1,8 @@
 """Tables and text as Markdown, for issues and pull requests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from scalescope.records.outputs.overwriting import MARKDOWN_MARK
+from scalescope.records.outputs.overwriting import sealed
 from scalescope.report.drawing.tables import Cell, Table
 
 _MOST_ROWS = 12
@@ -26,14 +26,15 @@ def lines_of(table: Table) -> Iterator[str]:
         yield f"| {' | '.join(_cells(table, row))} |"
 
 
-def made_by() -> str:
-    """Return the last line of every answer, by which a file of it is known to be scalescope's."""
+def finished(lines: Iterable[str]) -> str:
+    """Return an answer's lines as one text, with a last one by which a file of it is known to be scalescope's."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return f"{MARKDOWN_MARK} {version('scalescope')}</sub>"
+        by = f" {version('scalescope')}"
     except PackageNotFoundError:  # a checkout that is not installed
-        return f"{MARKDOWN_MARK}</sub>"
+        by = ""
+    return sealed("".join(f"{line}\n" for line in lines), by)
 
 
 def escaped(text: str) -> str:

@@ -10,6 +10,7 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
+from scalescope.report.text.cores import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
 
@@ -71,11 +72,16 @@ def lost_clause(run: RunAnalysis) -> str:
     if low <= 0 <= high:
         known = max(-low, high) <= WIDE * loss.from_step_ms
         told = "is as long as" if known else "cannot be told in length from"
-        return f"a step {told} {loss.reference}'s, within noise ({_span(run)}; {bounds})"
+        waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
+        cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)  # within noise it is in any case
+        return f"a step {told} {loss.reference}'s, within noise ({_span(run)}; {bounds}){cores}"
+    waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
+    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
     if low <= grown <= high:
-        return f"a step is {_longer(grown)} than {loss.reference}'s ({_span(run)}; {bounds}): {_where(run, grown)}"
+        longer = f"a step is {_longer(grown)} than {loss.reference}'s ({_span(run)}; {bounds}){cores}"
+        return f"{longer}: {_where(run, grown)}"
     # the job's steps differ by another length than the ranks' windows do in the mean, where those end at unlike places
-    told = f"a step is {_longer(change)} than {loss.reference}'s ({bounds})"
+    told = f"a step is {_longer(change)} than {loss.reference}'s ({bounds}){cores}"
     return (
         f"{told}; the mean rank's is {_longer(grown)}: {_where(run, grown)}" if abs(grown) >= READS_AS_ZERO_MS else told
     )
@@ -120,7 +126,9 @@ def _beyond_noise(loss: RankLoss) -> str:
     digits = digits_of((high - low) / 2)
     where = "within" if low <= 0 <= high else "beyond"
     bounds = f"95%: {figure(low, digits)} to {figure(high, digits)}"
-    return f" Compared as steps of one job the change is {figure(change, digits)} ms ({bounds}), {where} noise."
+    waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
+    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold and where == "beyond")
+    return f" Compared as steps of one job the change is {figure(change, digits)} ms ({bounds}), {where} noise{cores}."
 
 
 def lost_panels(data: ReportData) -> list[Panel]:

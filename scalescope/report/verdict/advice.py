@@ -58,7 +58,7 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         return BestAdvice(f"{_SAME_STEPS}.")
     if run.quality.unknown_collectives:
         return BestAdvice(f"{_NAME_LIBRARY}.")
-    if run.quality.lossy_ranks and (first is None or run.unpriced is not None):
+    if (run.quality.lossy_ranks or run.quality.incomplete_ranks) and (first is None or run.unpriced is not None):
         return BestAdvice(f"{_PROFILE_LESS}.")
     if unsplit or (first is None and run.quality.left_out_ranks):
         return BestAdvice(f"{PROFILE_ALL.format(which=which_ranks(run))}.")

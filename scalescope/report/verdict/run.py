@@ -4,7 +4,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scalescope.report.as_run import contradiction, is_likely, not_reached, shown_step
+from scalescope.report.as_run import (
+    beside_what_is_allowed,
+    contradiction,
+    instead_of_its_own,
+    is_likely,
+    not_reached,
+    shown_step,
+)
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
@@ -168,7 +175,8 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     share, found = _share_of_compute(run, loss), loss.parts
     shares = f"{share}; {listing(found)}." if found else f"{share}."
     first = finding_text.headline_of_all(run.findings, loss.step_ms, run.world_size, shares)
-    lead = "" if first.is_otherwise else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost)
+    lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks  # what seems to be idle may be what is missing
+    lead = "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost)
     explained = [] if first.is_otherwise else [shares]
     explained += [first.doubtful] if first.doubtful else []
     level: Level = "unknown" if run.findings[0].code == "profiler_cost" else level_of(loss.compute)
@@ -208,7 +216,10 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
 def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
     """Say what makes all of it doubtful; return whether the machine was unsteady, which then comes first."""
     doubt = False
-    if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
+    if near := beside_what_is_allowed(run):
+        told.explained.append(near)
+    against = "" if near else contradiction(run)
+    if against and run.as_run is not None and run.as_run.untraced_by == "given":
         told.level = "unknown"  # all that is said of the step as run rests on what was given
         told.explained.insert(0, f"By the traces: {told.headline}")
         told.headline = against
@@ -218,8 +229,11 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.explained[:0] = [capitalized(against)] if against else []
     elif against or (against := not_reached(run)):
         told.explained.append(capitalized(against))
+    if beside := instead_of_its_own(run):
+        told.explained.insert(0, beside)
     odd = run.unpriced is not None and run.unpriced.code == "other_steps"
-    if odd or run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
+    lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks
+    if odd or run.quality.unknown_collectives or lacks or run.quality.several_devices:
         told.level = "unknown"
     return doubt
 

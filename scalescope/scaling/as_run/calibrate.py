@@ -127,24 +127,39 @@ class _Replays(msgspec.Struct):
         between its ends would tell far too high a scale.
         """
         by_hosts = self.scale_of_hosts(step_ns)
-        if by_hosts is not None:
+        if by_hosts is not None and self.at(by_hosts) <= step_ns * (1 + _NEAR):
             return by_hosts
-        low, high = 0.0, HIGHEST_SCALE
-        tried = likely
+        low, high = by_hosts or 0.0, HIGHEST_SCALE
+        tried = max(likely, low)
         for _ in range(_CROSSING):
             low, high = (tried, high) if self.at(tried) > step_ns else (low, tried)
             tried = (low + high) / 2
-        return self.scale_for(step_ns)
+        return self._between_replays(step_ns)
 
     def recording(self, scale: Interval, *, fitted: bool = False) -> Recording:
         """Return what recording costs at a scale whose value was replayed; `fitted`: to the untraced step."""
         return Recording(self.cost, scale, self.starts[scale.value], self.devices, fitted)
 
-    def scale_for(self, step_ns: float) -> float:
-        """Return the scale at which the step would be so long: by the hosts' own calls, else between those replayed."""
+    def scale_for(self, step_ns: float, near: float) -> float:
+        """Return the scale at which the step would be so long, `near` one that was replayed.
+
+        Where the hosts' own calls make all of that one's step, they tell; else hosts wait in mid-step, for the longer
+        the less they take themselves, and only replays do.
+        """
         by_hosts = self.scale_of_hosts(step_ns)
-        if by_hosts is not None:
+        if by_hosts is not None and self.is_its_hosts(near):
             return by_hosts
+        if not self.at(HIGHEST_SCALE) <= step_ns <= self.at(0.0):
+            return self._between_replays(step_ns)
+        _solve(self, step_ns, near)
+        return self._between_replays(step_ns)
+
+    def is_its_hosts(self, scale: float) -> bool:
+        """Tell whether the step at a scale is as long as the slowest host's own calls."""
+        return self.at(scale) <= longest_host_ns(without_recording(self.graph, self.cost, scale)) * (1 + _NEAR)
+
+    def _between_replays(self, step_ns: float) -> float:
+        """Return the scale at which the step would be so long, on the lines between those replayed."""
         scales = np.array(sorted(self.steps, reverse=True))
         steps = np.maximum.accumulate(np.array([self.steps[scale] for scale in scales.tolist()]))
         return float(np.interp(step_ns, steps, scales))
@@ -212,7 +227,7 @@ def _fit(
         replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))
     else:
         value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely)
-        low, high = replays.scale_for(most), replays.scale_for(least)
+        low, high = replays.scale_for(most, value), replays.scale_for(least, value)
         scale = Interval(value, min(low, value), max(high, value))
     step = replays.at(scale.value)
     why = _why_off(step, untraced_ms)

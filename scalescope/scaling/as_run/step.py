@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -31,6 +32,8 @@ _MOST_INTERRUPTED = 0.75
 #: The steps' standard deviation over their mean, from which on they are uneven; of so many at least.
 UNEVEN = 0.06
 _FEWEST = 3
+#: No step is so short, or so long, ms.
+_SHORTEST, _LONGEST = Interval(1e-3, 1e-3, 1e-3), Interval(1e7, 1e7, 1e7)
 
 
 def take_recording_out(
@@ -61,6 +64,12 @@ def untraced_alone(untraced: Untraced | None) -> AsRun | None:
 
 
 def add_contradiction(analysis: RunAnalysis, off_ms: float = 0.0) -> None:
+    """Say of an untraced step that was told where the traces contradict it, and of a run that it was unsteady then."""
+    find_contradiction(analysis, off_ms)
+    mark_unsteady(analysis)
+
+
+def find_contradiction(analysis: RunAnalysis, off_ms: float = 0.0) -> None:
     """Say of an untraced step that was told where the traces contradict it.
 
     Where they are replayed, that says so. Else no step is longer than the traced one, nor shorter than the compute of
@@ -80,18 +89,24 @@ def add_contradiction(analysis: RunAnalysis, off_ms: float = 0.0) -> None:
     ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     least = _least_ms(analysis.activity, as_run, ranks)
     if as_run.reason in ("not_replayed", "apart") and ranks:
-        most = max(one.window_ms for one in ranks)
+        longest = max(one.window_ms for one in ranks)
         short = as_run.untraced_ms.high < least * (1 - ON_DEVICES)
-        long = as_run.untraced_ms.low > most * (1 + ON_DEVICES)
+        long = as_run.untraced_ms.low > longest * (1 + ON_DEVICES)
+    elif as_run.reason != "untraced_longer" or not off_ms:
+        longest = 0.0  # it is the step with something taken out, or known as the traced one is
     as_run.contradicts = "too_short" if short else "too_long" if long else None
     as_run.without_recording_ms = as_run.step_ms if short and as_run.reason == "not_reached" else None
     if as_run.contradicts is not None and ranks:
         traced = [analysis.replay.traced_ms] if analysis.replay is not None else [one.window_ms for one in ranks]
         as_run.contradicted_ms = sum(traced) / len(traced)
-        as_run.allows_to_ms = max(longest if off_ms else 0.0, as_run.contradicted_ms)
+        as_run.allows_to_ms = max(longest, as_run.contradicted_ms)
         least = min(shortest if as_run.without_recording_ms else least, as_run.allows_to_ms)
         as_run.allows_from_ms = least or None
-    mark_unsteady(analysis)
+
+
+def impossible_step(contradicts: Literal["too_short", "too_long"]) -> Untraced:
+    """Return an untraced step that no traces allow, shorter or longer: where they end, it tells."""
+    return Untraced(_SHORTEST if contradicts == "too_short" else _LONGEST, "given")
 
 
 def _least_ms(activity: str, as_run: AsRun, ranks: Sequence[Split]) -> float:

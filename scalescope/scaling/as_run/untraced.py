@@ -106,7 +106,7 @@ def _chosen(clean: UntracedSteps | None, beside: Sequence[UntracedSteps | None])
 
 def _interval(steps: UntracedSteps) -> Interval:
     half = max(steps.spread_ms, _LEAST_HALF * steps.median_ms)
-    return Interval(steps.median_ms, steps.median_ms - half, steps.median_ms + half)
+    return Interval(steps.median_ms, max(0.0, steps.median_ms - half), steps.median_ms + half)
 
 
 def _joined(found: Sequence[UntracedSteps]) -> Interval:
@@ -115,7 +115,7 @@ def _joined(found: Sequence[UntracedSteps]) -> Interval:
     middle = sum(one.count * one.median_ms for one in found) / count
     half = math.sqrt(sum(one.count * _interval(one).half ** 2 for one in found) / count)
     medians = [one.median_ms for one in found]
-    return Interval(middle, min(middle - half, *medians), max(middle + half, *medians))
+    return Interval(middle, max(0.0, min(middle - half, *medians)), max(middle + half, *medians))
 
 
 def untraced_of_traces(records: Mapping[int, RankRecord]) -> Untraced | None:
@@ -125,6 +125,14 @@ def untraced_of_traces(records: Mapping[int, RankRecord]) -> Untraced | None:
     """
     found = [step for one in records.values() if (step := _of_header(one)) is not None]
     return Untraced(max(found, key=lambda step: step.value), "metadata") if found else None
+
+
+def another_of_its_own(given: Untraced | None, own: Untraced | None) -> Interval | None:
+    """Return a job's own untraced step where one is given in its place that it cannot be; None where that may be it."""
+    if given is None or own is None or given.source != "given":
+        return None
+    apart = given.step_ms.high < own.step_ms.low or given.step_ms.low > own.step_ms.high
+    return own.step_ms if apart else None
 
 
 def _of_header(record: RankRecord) -> Interval | None:

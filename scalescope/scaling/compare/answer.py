@@ -188,6 +188,11 @@ class Comparison(msgspec.Struct, kw_only=True):
     by_rate: float | None = None  # OTHER's times are multiplied by this: its work is that much of the baseline's
     basis: Basis | None = None
     noise: Noise | None = None
+    #: That nothing names the job of one side at least, nor tells how large its steps are: by its kernels alone it is
+    #: taken for the other's.
+    job_untold: bool = False
+    #: On CPUs, that nothing tells of one side at least whether other processes had the ranks' cores.
+    cores_untold: bool = False
     parts: list[PartChange] = []
     amounts: list[AmountChange] = []  # what a step does more or less of, which is no matter of noise
     gaps: list[GapChange] = []  # on CPUs, most first

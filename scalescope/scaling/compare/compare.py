@@ -20,6 +20,11 @@ from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.compare.same_work import amounts, same_work
 from scalescope.scaling.sweeps.comparison import describe_row
 
+_CORES_UNTOLD = (
+    "nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs differ by "
+    "more than these bounds"
+)
+
 
 def compare_paths(
     baseline: Sequence[Path], other: Sequence[Path], limits: Sequence[Limit] = (), jobs: int | None = None
@@ -162,6 +167,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     parts = with_work(found.parts, baseline, other, matched.alone_us, alone)
     changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
+    untold = _cores_untold(baseline, other)
     return Comparison(
         baseline=names[0],
         other=names[1],
@@ -175,6 +181,8 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         by_rate=work.rate if work.rate != 1.0 else None,
         basis=found.basis,
         noise=found.noise,
+        job_untold=_job_untold(baseline, other, matched),
+        cores_untold=untold,
         parts=parts,
         amounts=amounts(baseline.first, other.first),
         gaps=_gaps(baseline, other, found.baseline_ms, work.rate),
@@ -192,7 +200,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
                     *_batch_untold(baseline, other, matched),
                     *matched.notes,
                     *told,
-                    *_cores_untold(baseline, other),
+                    *([_CORES_UNTOLD] if untold else []),
                 ]
             )
         ),
@@ -211,24 +219,32 @@ def _on_both_sides(baseline: Measurement, other: Measurement) -> list[str]:
     return [one.name for one in other.repeats if one.path.resolve() in there]
 
 
-def _cores_untold(baseline: Measurement, other: Measurement) -> list[str]:
-    """Say that steps on CPUs may be longer or shorter for other processes, where nothing tells of those."""
+def _cores_untold(baseline: Measurement, other: Measurement) -> bool:
+    """Tell whether steps on CPUs may be longer or shorter for other processes, and nothing tells of those."""
     repeats = [*baseline.repeats, *other.repeats]
     known = all(one.run_delay_ms is not None or one.recorded_run_delay_ms is not None for one in repeats)
-    if known or baseline.first.identity.activity != "cpu":
-        return []
-    return ["nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs "
-            "differ by more than these bounds"]  # fmt: skip
+    return not known and baseline.first.identity.activity == "cpu"
 
 
 def _batch_untold(baseline: Measurement, other: Measurement, matched: Matched) -> list[str]:
     """Say that steps may be of other batches, where neither facts nor grids tell how many samples a step takes."""
-    sides = [side.first.identity for side in (baseline, other)]
-    told = all(one.samples is not None and not one.counts_batches for one in sides)
-    if told or matched.work_ratio is not None:
+    if not _size_untold(baseline, other, matched):
         return []
     return ["nothing tells whether a step takes as many samples on both sides: of another batch it would be as much "
             "longer or shorter"]  # fmt: skip
+
+
+def _size_untold(baseline: Measurement, other: Measurement, matched: Matched) -> bool:
+    """Tell whether neither facts nor grids tell how many samples a step takes on both sides."""
+    sides = [side.first.identity for side in (baseline, other)]
+    told = all(one.samples is not None and not one.counts_batches for one in sides)
+    return not told and matched.work_ratio is None
+
+
+def _job_untold(baseline: Measurement, other: Measurement, matched: Matched) -> bool:
+    """Tell whether nothing but kernels speaks for one job: unnamed on one side at least, and of steps of any size."""
+    named = all(side.first.identity.model is not None for side in (baseline, other))
+    return not named and _size_untold(baseline, other, matched)
 
 
 def _batch_differs(baseline: Measurement, other: Measurement, matched: Matched) -> str | None:

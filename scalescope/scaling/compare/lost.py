@@ -54,9 +54,16 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
         return list(lost)
     if found.change_ms is None or found.by_rate is not None:
         return list(lost)
+    noise = found.noise
     return [
         msgspec.structs.replace(
-            one, step_change_ms=found.change_ms, step_low_ms=found.low_ms, step_high_ms=found.high_ms
+            one,
+            step_change_ms=found.change_ms,
+            step_low_ms=found.low_ms,
+            step_high_ms=found.high_ms,
+            from_run_delay_ms=noise.baseline_run_delay_ms if noise is not None else None,
+            to_run_delay_ms=noise.other_run_delay_ms if noise is not None else None,
+            cores_untold=found.cores_untold,
         )
         for one in lost
     ]

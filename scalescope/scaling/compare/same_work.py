@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from scalescope.records.console import counted
 from scalescope.scaling.compare.answer import Amount, AmountChange, Reason
 from scalescope.scaling.compare.measurement import Identity, Repeat
 
@@ -34,8 +35,8 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
         return refused
     if here.world_size != there.world_size and (here.samples is None or there.samples is None):
         text = (
-            f"one ran on {here.world_size} ranks, the other on {there.world_size}, and how much each does is not told: "
-            f"how one job scales is told by scalescope analyze {other.name} --base {baseline.name}"
+            f"one ran on {counted(here.world_size, 'rank')}, the other on {there.world_size}, and how much each does "
+            f"is not told: how one job scales is told by scalescope analyze {other.name} --base {baseline.name}"
         )
         return _refused("another_world_size", text)
     notes = _notes(amounts(baseline, other))

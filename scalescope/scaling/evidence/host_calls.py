@@ -44,7 +44,8 @@ OBJECT_COLLECTIVES = {
     "c10d::scatter_": "scatter_object_list",
     "c10d::send": "send_object_list",
 }
-_LAID_OVER, _EMPTY = "aten::set_", "aten::empty"
+OBJECTS_BEGIN_WITH = "aten::empty"
+_LAID_OVER = "aten::set_"
 #: The operators that each of its parts makes at most: a dozen for an object, of several in a list.
 _MOST_OPERATORS = 80
 #: What reads the bytes.
@@ -61,7 +62,7 @@ def object_collectives(starts: Ints, ends: Ints, name: Ids, names: Sequence[str]
     It begins with what is laid over the bytes, and ends with the last operator that reads what came.
     """
     known = {text: at for at, text in enumerate(names)}
-    laid, empty = known.get(_LAID_OVER), known.get(_EMPTY)
+    laid, empty = known.get(_LAID_OVER), known.get(OBJECTS_BEGIN_WITH)
     if laid is None or empty is None or known.keys().isdisjoint(OBJECT_COLLECTIVES):
         return []
     first = np.flatnonzero((name[1:] == laid) & (name[:-1] == empty))

@@ -51,11 +51,13 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     now_and_then: bool = False  # a stall in some steps, with 0 ns in the others; its evidence is of those that have it
     opening: bool = False  # of those, a single one in the window's first step, where recording itself begins
     each_pass_ns: int = 0  # of a stall that is there whenever the host comes to its place: what one typically takes
+    unseen: bool = False  # of a stall at a step's end: that of the last one was not recorded, and its 0 ns say nothing
     period: int | None = None  # of a stall in some steps: it is there in every so manieth one, and in no other
     confidence: float = 1.0
     otherwise: HostCode | None = None
 
     @property
     def typical_ns(self) -> float:
-        """Return the mean a step."""
-        return sum(self.ns) / len(self.ns) if self.ns else 0.0
+        """Return the mean a step, of those that were recorded to their ends."""
+        ns = self.ns[:-1] if self.unseen else self.ns
+        return sum(ns) / len(ns) if ns else 0.0

@@ -45,6 +45,8 @@ from scalescope.scaling.trace.trace import Trace
 PerStep = tuple[int, ...]
 #: A host that makes no call for so long, ns, does something else than to run operators on its device.
 _LONG_BETWEEN_CALLS_NS = 5_000_000
+#: What tells steps by what is launched: the last one ends with that.
+_BY_LAUNCHES = ("period", "graph")
 
 
 class Loading(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     on_cpu: bool  # no device: operators compute on the host
     calls_alone: bool = False  # operators were not recorded: what a host does between its calls is not told
+    open_ended: bool = False  # the last step ends with its last launch: what its host did after that is not told
     steps: PerStep  # the ProfilerSteps' numbers
     step_ns: PerStep
     busy_ns: PerStep
@@ -121,6 +124,7 @@ def collect_host_evidence(
     return HostEvidence(
         on_cpu=device is None,
         calls_alone=calls_alone,
+        open_ended=steps.source in _BY_LAUNCHES,
         steps=host.numbers,
         step_ns=tuple(np.diff(host.edges).tolist()),
         busy_ns=works,

@@ -15,27 +15,35 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import (
     add_contradiction,
+    find_contradiction,
+    impossible_step,
+    mark_unsteady,
     spread_ms,
     step_as_run,
     take_recording_out,
     untraced_alone,
 )
-from scalescope.scaling.as_run.untraced import untraced_of_run
+from scalescope.scaling.as_run.untraced import another_of_its_own, untraced_of_run, untraced_of_traces
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Finding, Reason
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.findings.measured import with_loading_now_and_then
+from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.ranks.ending_together import ending_together
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.timelines.one_step import Ready, step_timeline
 from scalescope.scaling.trace.kernel_names import short_name
+
+#: From this share of the step on, compute is all there is to it, on a device that waits for no other.
+_ALL_COMPUTE = 0.95
 
 
 def is_looked_at(analysis: RunAnalysis) -> bool:
@@ -127,9 +135,11 @@ def _add(
         return
     analysis.replay = replayer.replay
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
-    add_contradiction(analysis, spread_ms(replayer))
+    find_contradiction(analysis, spread_ms(replayer))
     if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
-        # nothing is to rest on it: the step as run is what it is without
+        # where the traces end on the other side, a step tells that they contradict there
+        told = _bounded(told, analysis, open_replayer(target, analysis, sweeps, records, jobs), host or ())
+        # and nothing is to rest on it: the step as run is what it is without
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
         own = take_recording_out(replayer, untraced_of_run(target.path), host or ()) or AsRun(
             step_ms=None, source="given", reason="not_replayed"
@@ -137,14 +147,34 @@ def _add(
         own.untraced_ms, own.untraced_by, own.contradicts = told.untraced_ms, told.untraced_by, told.contradicts
         own.contradicted_ms, own.without_recording_ms = told.contradicted_ms, told.without_recording_ms
         own.allows_from_ms, own.allows_to_ms = told.allows_from_ms, told.allows_to_ms
-        if told.contradicts == "too_long" and own.source == "range":
-            own.allows_from_ms = own.low_ms
         analysis.as_run = own
+    if analysis.as_run is not None and untraced is not None:
+        itself = _steps_of(target.path, analysis) or untraced_of_traces(replayer.records)
+        analysis.as_run.own_untraced_ms = another_of_its_own(untraced, itself)
+    mark_unsteady(analysis)
     folder = RunFolder(target.path)
     findings = find_in(replayer, analysis, folder.read_facts(), host, _cores(folder))
     if findings is not None:
         keep(analysis, with_loading_now_and_then(findings, analysis.findings))
     analysis.timeline = step_timeline(analysis, replayer.records, ready)
+
+
+def _steps_of(path: Path, analysis: RunAnalysis) -> Untraced | None:
+    """Return the untraced step near the window of a run's that an answer is of, by its own rows."""
+    return untraced_of_run(path, sorted({step.step for step in analysis.steps}))
+
+
+def _bounded(told: AsRun, analysis: RunAnalysis, replayer: Replayer, host: Sequence[HostCause]) -> AsRun:
+    """Return a step that traces contradict on one side with where they end on both, whichever side it is."""
+    too_short = told.contradicts == "too_short"
+    analysis.as_run = take_recording_out(replayer, impossible_step("too_long" if too_short else "too_short"), host)
+    find_contradiction(analysis, spread_ms(replayer))
+    beyond = analysis.as_run
+    if beyond is None or beyond.contradicts is None or beyond.contradicts == told.contradicts:
+        return told
+    if too_short:
+        return msgspec.structs.replace(told, allows_to_ms=beyond.allows_to_ms)
+    return msgspec.structs.replace(told, allows_from_ms=beyond.allows_from_ms)
 
 
 def _cores(folder: RunFolder) -> CoreShare | None:
@@ -185,7 +215,10 @@ def find_in(
             "it was, so what it would be without one of them is not known well enough"
         )
         analysis.unpriced = Reason("unfaithful", off)
-        return None
+        whole = Scene(analysis, replayer, facts, None, mean_step_ms(analysis, "window"), host, cores)
+        alone = analysis.world_size == 1 and not (analysis.quality.lossy_ranks or analysis.quality.several_devices)
+        # without a replay either: there is next to nothing that anything could give back
+        return [nothing(whole)] if alone and whole.share_ms("compute") >= _ALL_COMPUTE * whole.step_ms else None
     peak = find_peak(analysis.device) if analysis.device else None
     step, _ = step_as_run(analysis)
     if analysis.as_run is not None and analysis.as_run.ranks:
@@ -200,10 +233,20 @@ def find_in(
     if analysis.quality.lossy_ranks and all(one.code == "nothing" for one in found):
         lossy = ", ".join(map(str, analysis.quality.lossy_ranks))
         why = f"the profiler lost activity of rank {lossy}, and what costs the step may be among it"
-        analysis.unpriced = Reason("lost", f"no cause is found: {why}")
+        analysis.unpriced = Reason("lost", f"{_none_found(analysis)}: {why}")
+        return None
+    if analysis.quality.incomplete_ranks and all(one.code == "nothing" for one in found):
+        some = ", ".join(map(str, analysis.quality.incomplete_ranks))
+        why = f"the trace of rank {some} is not complete, and what costs the step may be among what it lacks"
+        analysis.unpriced = Reason("lost", f"{_none_found(analysis)}: {why}")
         return None
     if analysis.quality.several_devices and all(one.code == "nothing" for one in found):
         why = "one process drives several devices, which are taken as one: what each of them waits for is not told"
         analysis.unpriced = Reason("several_devices", f"no cause is found: {why}")
         return None
     return found
+
+
+def _none_found(analysis: RunAnalysis) -> str:
+    """Return that no cause is found, beside those that the steps tell by themselves."""
+    return "no further cause is found" if analysis.findings else "no cause is found"

@@ -46,7 +46,7 @@ _COMPUTES, _MULTIPLIES = 0.8, 0.25
 _GIVEN_BACK, _GIVEN_BACK_LOW, _GIVEN_BACK_HIGH = 0.92, 0.8, 1.0
 
 
-class _Gain(msgspec.Struct, frozen=True):
+class Gain(msgspec.Struct, frozen=True):
     """What a candidate brings, ms a step."""
 
     candidate: Candidate
@@ -69,7 +69,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
     gains += [
-        _Gain(one, *one.gain_ms, beside_ms=one.gain_ms[0] if one.seen is not None else 0.0)
+        Gain(one, *one.gain_ms, beside_ms=one.gain_ms[0] if one.seen is not None else 0.0)
         for one in candidates
         if one.gain_ms is not None
     ]
@@ -91,7 +91,7 @@ def _counted_at_most(scene: Scene, candidates: Sequence[Candidate], found: Seque
         told = scene.replayer.predict(Change(without=one.removals), near=True)
         if -(told.low_ms or 0.0) >= _LARGE * scene.step_ms:
             most = -(told.low_ms or 0.0)
-            gain = _Gain(msgspec.structs.replace(one, at_most=True), most, 0.0, most)
+            gain = Gain(msgspec.structs.replace(one, at_most=True), most, 0.0, most)
             findings.append(_finding(scene, gain))
     return findings
 
@@ -141,7 +141,7 @@ def _that_show(scene: Scene, candidates: Sequence[Candidate], kept: Sequence[Can
     return found
 
 
-def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Sequence[float]) -> list[_Gain]:
+def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Sequence[float]) -> list[Gain]:
     """Return the candidates with the relative interval of what all of them bring together."""
     if not candidates:
         return []
@@ -153,18 +153,53 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
     sure = _sure_shares(scene, candidates)
     gains = [
-        _Gain(one, ms, max(0.0 if _may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
+        Gain(one, ms, max(0.0 if _may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
         if one.seen is None
         else _now_and_then(one, ms, one.seen)
         for one, ms, part in zip(candidates, shares, sure, strict=True)
     ]
+    gains = beside_the_known_step(scene, gains, whole)
     gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
         return gains
     return [_at_its_power(one) if one.candidate.code in ON_THE_DEVICE else one for one in gains]
 
 
-def _with_devices_unrecorded(scene: Scene, gains: list[_Gain], whole: Change, step_ms: float) -> list[_Gain]:
+def beside_the_known_step(scene: Scene, gains: list[Gain], whole: Change) -> list[Gain]:
+    """Return what causes cost in a step that is known, where the replayed ones are not as long as that.
+
+    A step without the causes that is even is known better than what they cost in the few replayed ones: it, and the
+    known step, tell. A known step that is longer has more of causes that come unevenly. Of one that is shorter, where
+    recording could not be taken out, what recording cost was in what is taken out, as far as devices bound the rest.
+    """
+    replayer, as_run = scene.replayer, scene.analysis.as_run
+    left, known = replayer.left_ns(whole), replayer.known_ns
+    if as_run is None or left is None or known is None:
+        return gains
+    gained = 1e6 * gained_ms(replayer, whole)
+    replayed = left + gained
+    longer = as_run.reason == "untraced_longer" and known.low > replayed * (1 + ON_DEVICES)
+    shorter = as_run.reason == "not_replayed" and known.high < replayed
+    if not (longer or shorter) or not left < min(replayed, known.value):
+        return gains
+    times = highest = (known.value - left) / gained
+    if shorter:
+        freed = replace(whole, host_free=True)
+        replayer.work_out([freed], quick=True, near=True)
+        highest = min(1.0, times + max(0.0, 1e6 * gained_ms(replayer, freed) / gained - 1))
+    # neither step is known better than this
+    off = math.hypot((known.high - known.low) / 2, replayer.replay.error * replayed) / gained
+    return [_times(one, times, highest, off) if one.candidate.seen is None else one for one in gains]
+
+
+def _times(gain: Gain, times: float, highest: float, off: float) -> Gain:
+    """Return a gain that is so many times as large, up to `highest` times, give or take `off` of what it was."""
+    ms, low, high = times * gain.ms, min(times, 1.0) * gain.low_ms, highest * gain.high_ms
+    low, high = ms - math.hypot(ms - low, off * gain.ms), ms + math.hypot(high - ms, off * gain.ms)
+    return replace(gain, ms=ms, low_ms=max(0.0, low), high_ms=high)
+
+
+def _with_devices_unrecorded(scene: Scene, gains: list[Gain], whole: Change, step_ms: float) -> list[Gain]:
     """Return what hosts cost in an untraced step that was told, as high as where recording slowed the devices, too.
 
     Devices take up to `ON_DEVICES` longer while they are recorded. Of a step that is known without recording, that much
@@ -188,7 +223,7 @@ def _with_devices_unrecorded(scene: Scene, gains: list[_Gain], whole: Change, st
     ]
 
 
-def _as_if_all_wait(scene: Scene, gain: _Gain) -> _Gain:
+def _as_if_all_wait(scene: Scene, gain: Gain) -> Gain:
     """Return what one rank's cause brings at most where the replay knows of nothing by which ranks wait for each other.
 
     Collectives that a trace does not describe hold no replayed rank up, so that the mean step gains the rank's share
@@ -229,10 +264,10 @@ def _may_be_chance(scene: Scene, candidate: Candidate) -> bool:
     return not (is_beyond_chance(candidate.beyond_ms, looked_at) or is_beyond_chance(capped, looked_at))
 
 
-def _now_and_then(candidate: Candidate, ms: float, seen: Seen) -> _Gain:
+def _now_and_then(candidate: Candidate, ms: float, seen: Seen) -> Gain:
     """Return what a cause of some steps brings, by how often it is there in all of them, not in the replayed ones."""
     mean = ms * seen.share / seen.replayed
-    return _Gain(candidate, mean, *seen.bounds(mean), beside_ms=mean - ms)
+    return Gain(candidate, mean, *seen.bounds(mean), beside_ms=mean - ms)
 
 
 def _is_at_its_power(scene: Scene, step_ms: float) -> bool:
@@ -241,7 +276,7 @@ def _is_at_its_power(scene: Scene, step_ms: float) -> bool:
     return scene.share_ms("compute") >= _COMPUTES * step_ms and sum(shares) >= _MULTIPLIES
 
 
-def _at_its_power(gain: _Gain) -> _Gain:
+def _at_its_power(gain: Gain) -> Gain:
     """Return a gain with what devices at their power limit do not give back, which has nothing to do with its error."""
     if gain.ms <= 0:
         return gain
@@ -251,7 +286,7 @@ def _at_its_power(gain: _Gain) -> _Gain:
     return replace(gain, ms=ms, low_ms=(1 - below) * ms, high_ms=(1 + above) * ms)
 
 
-def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Removal, ...]) -> list[_Gain]:
+def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Removal, ...]) -> list[Gain]:
     """Return what changes bring, each by itself, in the step without what was taken out; bad ideas are left out."""
     replayer = scene.replayer
     before = Change(without=context)
@@ -268,7 +303,7 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
     for one, change in pairs:
         found = replayer.predict(change, beyond=before if context else None, near=True)
         if found.change_ms is not None and found.low_ms is not None and found.high_ms is not None:
-            gain = _Gain(one, -found.change_ms, -found.high_ms, -found.low_ms)
+            gain = Gain(one, -found.change_ms, -found.high_ms, -found.low_ms)
             # on devices what is queued shrinks as well: launching did cost up to a fifth more than they wait for it
             capped = one.code == "host_bound" and replayer.on_cpu
             if one.most_ms is not None and gain.ms > one.most_ms:
@@ -278,8 +313,8 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
 
 
 def _behind_each_other(
-    scene: Scene, candidates: Sequence[Candidate], before: Change, gains: Sequence[_Gain]
-) -> list[_Gain]:
+    scene: Scene, candidates: Sequence[Candidate], before: Change, gains: Sequence[Gain]
+) -> list[Gain]:
     """Return gains where slow links and slow hosts hide behind each other as what both bring, dealt out as causes are.
 
     While data crawl, hosts catch up, and while hosts launch, data arrive: of a step that both make as long, either
@@ -305,19 +340,19 @@ def _behind_each_other(
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
     shares = ((slow, (by_links + by_both - by_hosts) / 2), (late, (by_hosts + by_both - by_links) / 2))
     others = [one for one in gains if one.candidate is not slow and one.candidate is not late]
-    return [*others, *(_Gain(one, ms, ms * low, ms * high) for one, ms in shares)]
+    return [*others, *(Gain(one, ms, ms * low, ms * high) for one, ms in shares)]
 
 
-def _no_more_than_idle(scene: Scene, gain: _Gain) -> _Gain:
+def _no_more_than_idle(scene: Scene, gain: Gain) -> Gain:
     """Return what launching costs at most: a replay without hosts lets ranks wait less as well, for nothing of it."""
     return _no_more_than(max(0.0, scene.longest_between_ms), gain)
 
 
-def _no_more_than(most_ms: float, gain: _Gain) -> _Gain:
-    return _Gain(gain.candidate, *(min(ms, most_ms) for ms in (gain.ms, gain.low_ms, gain.high_ms)))
+def _no_more_than(most_ms: float, gain: Gain) -> Gain:
+    return Gain(gain.candidate, *(min(ms, most_ms) for ms in (gain.ms, gain.low_ms, gain.high_ms)))
 
 
-def _is_worth_it(scene: Scene, gain: _Gain) -> bool:
+def _is_worth_it(scene: Scene, gain: Gain) -> bool:
     if gain.ms < gain.candidate.least_share * scene.step_ms:
         return False
     if gain.candidate.code == "host_bound" and gain.ms < _LARGE * scene.step_ms:
@@ -330,17 +365,22 @@ def _is_worth_it(scene: Scene, gain: _Gain) -> bool:
     return gain.low_ms > 0 or gain.ms >= _LARGE * scene.step_ms
 
 
-def _finding(scene: Scene, gain: _Gain) -> Finding:
+def _finding(scene: Scene, gain: Gain) -> Finding:
     one = gain.candidate
     # no cause costs more than the step, but for what was seen in some of them and may be there in more
-    most_ms = scene.step_ms if one.seen is None else math.inf
+    known = scene.replayer.known_ns
+    longest_ms = known.high / 1e6 if known is not None and known.low > 1e6 * scene.step_ms else scene.step_ms
+    most_ms = longest_ms if one.seen is None else math.inf
+    beside_ms = gain.beside_ms
+    if beside_ms < 0 and scene.analysis.as_run is None:
+        beside_ms = 0.0  # the step is the mean of all that were profiled, which have the cause as often as it is there
     return Finding(
         code=one.code,
         rank=one.rank,
         ms=gain.ms,
         low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
         high_ms=max(gain.ms, min(gain.high_ms, most_ms)),
-        fraction=gain.ms / (scene.step_ms + gain.beside_ms),
+        fraction=gain.ms / (scene.step_ms + beside_ms),
         evidence=bounded(one.evidence, gain.ms) if one.at_most else one.evidence,
         remedy=one.remedy,
         backed="replay" if one.gain_ms is None else "measured",

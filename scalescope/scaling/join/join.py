@@ -1,5 +1,6 @@
 """The ranks' summaries joined into one run's analysis."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,10 +129,29 @@ def _quality(ranks: _SideBySide, world_size: int) -> Quality:
         quality.verdict = "degraded"
     quality.left_out_ranks = [rank for rank in summaries if rank not in ranks.partitions]
     quality.lossy_ranks = [rank for rank in ranks.partitions if summaries[rank].lossy]
+    quality.incomplete_ranks = _incomplete(ranks)
     quality.several_devices = [devices_of(rank, summaries[rank]) for rank in ranks.partitions if summaries[rank].busy]
     quality.cut_ranks = [rank for rank in ranks.partitions if summaries[rank].cut_off]
     quality.reasons.extend(left_out(summaries, quality.left_out_ranks))
     return quality
+
+
+def _incomplete(ranks: _SideBySide) -> list[int]:
+    """Return the ranks of which so much is missing that what costs each step may be: at least one event a step.
+
+    A collective that others have, and the ones before and after it as well, was not left out by a job that goes on.
+    Where all of a group lack some, they are paired wrongly, and none need be missing.
+    """
+    lacks: dict[str, Counter[int]] = {}
+    for match in ranks.matches:
+        if match.missing == "member":
+            lacks.setdefault(match.group, Counter(dict.fromkeys(match.members, 0))).update(match.missing_ranks)
+    lacking = {rank for group in lacks.values() for rank, count in group.items() if count > 0 == min(group.values())}
+    return [
+        rank
+        for rank, steps in ranks.partitions.items()
+        if rank in lacking or ranks.summaries[rank].evidence.invalid_events >= max(len(steps), 1)
+    ]
 
 
 def _analysis(ranks: _SideBySide, name: str, world_size: int, quality: Quality) -> RunAnalysis:

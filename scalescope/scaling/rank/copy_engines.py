@@ -4,7 +4,8 @@ NCCL from 2.28 on (zero-CTA policy, symmetric buffers) and RCCL let all_gather, 
 without kernels. In a trace such a collective is a few memcpys of one call, launched by the call's own
 `record_param_comms`: its own share on the device, and one to each peer. Between the first one's begin and the last
 one's end the collective moves data. What it waits for, its partners, is no activity at all: the stream stands still
-before the first copy, and how much of that is waiting a trace does not tell.
+before the first copy. Where nothing else runs on the device meanwhile, and the copies are enqueued, there is nothing of
+its own left that they could wait for: the collective has begun, and waits. Beside other work a trace does not tell.
 """
 
 import msgspec
@@ -42,7 +43,8 @@ def join_copies(trace: Trace) -> Trace:
     early &= np.isin(activities.stream, np.setdiff1d(streams, others))
     if not mine.any():
         return trace
-    groups = _Groups(activities, np.where(mine, of_call, -1), early)
+    enqueued = np.where(launches.enqueued >= 0, launches.enqueued, launches.start)
+    groups = _Groups(activities, np.where(mine, of_call, -1), early, _stands_from(activities, enqueued))
     names = list(trace.names)
     if COPY_ENGINES not in names:
         names.append(COPY_ENGINES)
@@ -91,15 +93,33 @@ def _between_ranks(trace: Trace, call: CommunicationCall) -> bool:
     return trace.communications[call.index].group_size != 1
 
 
+def _stands_from(activities: Activities, enqueued: Ints) -> Ints:
+    """Return since when each activity was all that there was to do, ns: its own begin where other work ran until then.
+
+    `enqueued`: -1 where that is not known, as of what was launched before the window: it says nothing of itself.
+    """
+    order = np.argsort(activities.start, kind="stable")
+    start, ready = activities.start[order], enqueued[order]
+    idle = np.concatenate((start[:1], np.maximum.accumulate(activities.end[order])[:-1]))
+    since = np.maximum(idle, ready)
+    found = activities.start.copy()
+    found[order] = np.where((ready >= 0) & (since < start), since, start)
+    return found
+
+
 class _Groups(msgspec.Struct, frozen=True):
     """Which activities are of one collective: by its call, or early ones by their correlation."""
 
     activities: Activities
     of_call: Ints
     early: Ints
+    stands_from: Ints  # of each activity, since when it alone is waited for
 
     def joined(self, name: int) -> Activities:
-        """Return the activities, each group's as one kernel that runs from the first one's begin to the last's end."""
+        """Return the activities, each group's as one kernel.
+
+        It runs from when the first one is all that the device has to do, or from its begin, to the last one's end.
+        """
         activities = self.activities
         key = np.full(len(activities), -1, np.int64)
         key[self.of_call >= 0] = 2 * self.of_call[self.of_call >= 0]
@@ -109,9 +129,7 @@ class _Groups(msgspec.Struct, frozen=True):
         _, of_row = np.unique(np.stack((key[grouped], activities.stream[grouped])), axis=1, return_inverse=True)
         of_row = of_row.reshape(-1)
         count = int(of_row.max()) + 1 if of_row.size else 0
-        first = np.full(count, np.iinfo(np.int64).max, np.int64)
         last = np.zeros(count, np.int64)
-        np.minimum.at(first, of_row, activities.start[grouped])
         np.maximum.at(last, of_row, activities.end[grouped])
         stands_for = np.full(count, -1, np.int64)
         for row, group in zip(grouped.tolist(), of_row.tolist(), strict=True):
@@ -119,7 +137,7 @@ class _Groups(msgspec.Struct, frozen=True):
                 stands_for[group] = row
         start, end = activities.start.copy(), activities.end.copy()
         names, kind = activities.name.copy(), activities.kind.copy()
-        start[stands_for], end[stands_for] = first, last
+        start[stands_for], end[stands_for] = self.stands_from[stands_for], last
         names[stands_for], kind[stands_for] = name, KERNEL
         kept = key < 0
         kept[stands_for] = True

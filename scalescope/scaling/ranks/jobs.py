@@ -200,7 +200,8 @@ def _mark(summary: RankSummary) -> object:
     shares = summary.shares
     if shares is None or summary.of_file is not None or int(shares.windows.edges[0]) < _ABSOLUTE_NS:
         return None
-    return tuple(shares.windows.edges.tolist()), summary.evidence.events, summary.rank
+    # on one device it is the same whatever rank it is said to be of
+    return tuple(shares.windows.edges.tolist()), summary.evidence.events, summary.on_devices or summary.rank
 
 
 def _sources(members: Sequence[_File]) -> tuple[Source, ...]:
@@ -249,6 +250,8 @@ def _timing(one: _File, other: _File) -> Timing | None:
         return None
     if any(file.timeless or file.summary.cut_off for file in (one, other)):
         return None
+    if any(file.summary.evidence.lost_collectives for file in (one, other)):
+        return None  # those that are left, in their order, need not be each other's
     return timing_of(one.timed, other.timed)
 
 

@@ -68,7 +68,7 @@ def judge(
     if copied := sum(one.by_copies for summary in summaries.values() for one in summary.collectives):
         notes.append(
             f"{counted(copied, 'collective')}, over all ranks, ran on copy engines: what was waited for before the "
-            "first copy is not in the traces"
+            "first copy is told only where nothing else ran on the device"
         )
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
@@ -126,6 +126,7 @@ def lacks_its_device(summary: RankSummary) -> bool:
     """Tell whether a trace was recorded of the host only, of a job that worked elsewhere."""
     evidence = summary.evidence
     worked_elsewhere = evidence.launches > 0 or bool(evidence.unread) or summary.backend in ("nccl", "rccl")
+    worked_elsewhere = worked_elsewhere or summary.hides_device
     return summary.activity == "cpu" and worked_elsewhere
 
 
@@ -143,11 +144,18 @@ def _faults(summary: RankSummary) -> list[str]:
     faults = [f"{name}: {damage}; read as far as it goes{_left(evidence)}" for damage in evidence.damage]
     if evidence.invalid_events:
         faults.append(f"{name}: {_events(evidence.invalid_events)} no valid JSON, or of no time in µs, and left out")
-    faults += [
-        f"{name}: on a device's streams {_events(count)} of category {category} and not read: only activity that "
-        "is written as CUDA's and ROCm's is known here"
-        for category, count in evidence.unread
-    ]
+    if summary.framework == "onnxruntime":
+        faults += [
+            f"{name}: {count:,} nodes, most of its time, ran on {provider}: their times are those of the host's calls, "
+            "and the device's are not in it"
+            for provider, count in evidence.unread
+        ]
+    else:
+        faults += [
+            f"{name}: on a device's streams {_events(count)} of category {category} and not read: only activity that "
+            "is written as CUDA's and ROCm's is known here"
+            for category, count in evidence.unread
+        ]
     if summary.shares is not None and summary.workless and not lacks_its_device(summary):
         faults.append(
             f"{name}: nothing ran in its steps, no operator, no kernel, no collective, as where a profiler's window "

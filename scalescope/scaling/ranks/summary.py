@@ -27,6 +27,7 @@ from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
 from scalescope.scaling.ranks.units import impossible_call_ns
 from scalescope.scaling.ranks.updates import updates_per_step
+from scalescope.scaling.trace.families import ENGINE_FRAMES, runs_on_a_device
 from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, is_among, length, union
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
@@ -97,6 +98,8 @@ class RankSummary(msgspec.Struct, frozen=True):
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
     busy_any: float = 0.0  # the share in which one runs on any of them
     groups: tuple[ListedGroup, ...] = ()
+    hides_device: bool = False  # of a trace of the host alone: its operators worked for a device all the same
+    on_devices: tuple[int, ...] = ()  # the numbers of the devices that it worked on, as its host counts them
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -142,6 +145,7 @@ class RankSummary(msgspec.Struct, frozen=True):
             evidence.unlinked > LOST_SHARE * evidence.activities
             or evidence.launches_without_activity > LOST_SHARE * evidence.launches
             or evidence.copies_without_activity > LOST_SHARE * evidence.copies
+            or evidence.without_time > LOST_SHARE * evidence.activities
             or evidence.lost_collectives > 0
         )
 
@@ -237,6 +241,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes) 
     shares = None if empty or whole == 0 else share_out_cpu(timeline)
     return RankSummary(
         **_identity(trace),
+        hides_device=_worked_for_a_device(trace),
         activity="cpu",
         shares=shares,
         collectives=timeline.collectives,
@@ -261,6 +266,23 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes) 
     )
 
 
+def _worked_for_a_device(trace: Trace) -> bool:
+    """Tell whether a host without any device activity handed work to a device: it was recorded without the device.
+
+    By operators that only devices have; or, on a machine that has a device, by the thread of the backward pass: nodes
+    on a CPU run in the thread that called for it, those on a device in one that the engine keeps for that device.
+    """
+    if trace.framework != "torch" or not len(trace.operators):
+        return False
+    if any(map(runs_on_a_device, trace.names)):
+        return True
+    nodes = np.array([name.startswith(ENGINE_FRAMES[0]) for name in trace.names], bool)[trace.operators.name]
+    steps = np.array([name.startswith("ProfilerStep") for name in trace.names], bool)[trace.annotations.name]
+    if not trace.header.devices or not nodes.any() or not steps.any():
+        return False
+    return not is_among(np.unique(trace.operators.thread[nodes]), np.unique(trace.annotations.thread[steps])).any()
+
+
 def _by_label(collectives: Sequence[RankCollective]) -> dict[str, Intervals]:
     """Return when collectives run, by their kind: operation and dtype."""
     spans: dict[str, list[tuple[int, int]]] = {}
@@ -281,6 +303,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "world_size": info.world_size if info.world_size > 0 else None,
         "host": trace.header.host or trace.header.own.host,
         "device": device or next(iter(names.values()), None),
+        "on_devices": tuple(used.tolist()),
         "backend": info.backend,
         "framework": trace.framework,
         "forward_passes": forward_passes(trace),

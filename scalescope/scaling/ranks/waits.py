@@ -7,8 +7,8 @@ counts (and for a broadcast the root, for a reduce at its root all). A member th
 nothing. So a broadcast or a reduce is told even where a trace without shapes does not say which rank is its root:
 nobody has the root's data before it has begun, and the root of a reduce is not done before all have. gloo's record of a
 send lasts until somebody waits for it, long after its partner has the data: such a one is waiting, and the receive
-alone tells the transfer. On copy engines all that a trace holds is transfer: what was waited for before the first copy
-it does not tell.
+alone tells the transfer. On copy engines a rank has come when its device has nothing else left to do, or else with its
+first copy: of two that come with theirs, either may be the one that is waited for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,11 +46,10 @@ def wait_of(
     operation = next((one.operation for one in members.values() if one.operation is not None), None)
     due: dict[int, int]
     awaited = dict.fromkeys(members, last)
-    if any(one.by_copies for one in members.values()):
-        # copies move data from the first one on; what was waited for before stands nowhere
-        own = {rank: rank for rank in members}
-        return MatchedWait(ready={rank: one.start for rank, one in members.items()}, awaited=own, last=last)
-    if len(members) == 1 or operation in SYMMETRIC or operation in PAIRWISE:
+    by_copies = any(one.by_copies for one in members.values())
+    if by_copies and _come_together(arrival, last):
+        awaited = {rank: rank for rank in members}
+    if len(members) == 1 or by_copies or operation in SYMMETRIC or operation in PAIRWISE:
         due = dict.fromkeys(members, arrival[last])
     elif operation in FROM_ROOT or operation in TO_ROOT:
         root = _root(members)
@@ -73,6 +72,13 @@ def wait_of(
             if one.end + shift.get(rank, 0) > received + max(_KEPT_OPEN_NS, received - arrival[last]):
                 ready[rank] = one.end
     return MatchedWait(ready=ready, awaited=awaited, last=last)
+
+
+def _come_together(arrival: Mapping[int, int], last: int) -> bool:
+    """Tell whether another rank comes nearer to the last one than to the first: which of them is late is not told."""
+    latest = arrival[last]
+    others = [at for rank, at in arrival.items() if rank != last]
+    return bool(others) and len(others) > 1 and latest - max(others) < (latest - min(others)) / 2
 
 
 def _last_before(end: int, arrival: Mapping[int, int], root: int | None, rank: int, operation: str | None) -> int:

@@ -55,7 +55,7 @@ class Start(msgspec.Struct, frozen=True):
     """How a rank begins otherwise than in its trace, ns."""
 
     later: float  # its device and its host
-    lead: float  # how much earlier than that its host begins
+    lead: float  # how much earlier than that its host begins; below 0: later
     device: float  # when its first step begins
 
 
@@ -161,7 +161,8 @@ def settled_steps(graph: Graph, unchanged: Mapping[int, Sequence[float]] | None 
     timing = simulate_begins(graph)
     starts = starts_of(graph, timing, unchanged)
     steps = bounded_steps(graph, timing)
-    drift = max(max(start.later, start.lead) for start in starts.values())
+    # a host that loses its lead is as far from full swing as one that gains it: its first step is too short
+    drift = max(max(start.later, abs(start.lead)) for start in starts.values())
     if drift <= _IN_SWING * max(max(own) for own in steps.values()):
         return steps
     graph = started(graph, starts)

@@ -46,6 +46,7 @@ class Removal(msgspec.Struct, frozen=True):
     ns: int = 0  # of a pause; from which on what varies is uneven, or a gap is one where not GAP_NS
     now_and_then: bool = False  # a pause that is not there in each step
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
+    before: str | None = None  # what is launched behind a pause, where its name tells; "": a step's first launch
     transfers: tuple[tuple[int, ...], ...] = ()  # of rounds: the graph's, in rows that travel as their last one
 
 
@@ -203,19 +204,30 @@ def _shorten_longest(graph: Graph, side: SideBySide, rank: int, pause: Removal) 
     """
     longest = {step: max(side.launches[rank, step].host_ns.tolist(), default=0.0) for step in steps_of(side)}
     usual = float(pause.ns)
-    if pause.launches == 1 and not pause.now_and_then:  # where it is before several, some come later in the step
+    if pause.launches == 1 and not (
+        pause.now_and_then or pause.before
+    ):  # where it is before several, some come later in the step
         usual = min(usual, median([longest[step] for step in side.steps], usual))
     for step in steps_of(side):
         own = side.launches[rank, step]
         if (pause.now_and_then or step == side.edge) and not longest[step] >= max(usual / 2, 1.0):
             continue  # it comes later in the step, or not in this one
         left = float(pause.ns)
-        for row in np.argsort(-own.host_ns, kind="stable").tolist()[: pause.launches or None]:
+        for row in _paused(graph, own, pause):
             less = min(left, float(own.host_ns[row]))
             _shorten_host(graph, rank, own, row, less)
             left -= less
             if left <= 0:
                 break
+
+
+def _paused(graph: Graph, own: Launches, pause: Removal) -> list[int]:
+    """Return the launches that a pause is before: those of its name, where there are any, else the longest."""
+    longest: list[int] = np.argsort(-own.host_ns, kind="stable").tolist()
+    if pause.before == "":
+        return longest and [0]
+    named = [row for row in longest if graph.activities[own.activity[row]].name == pause.before]
+    return (named or longest)[: pause.launches or None]
 
 
 def _free_copies(graph: Graph, rank: int, *, figures: bool) -> None:

@@ -51,6 +51,18 @@ _NAME = re.compile("|".join(f"(?:{family.pattern})" for family in FAMILIES))
 #: NCCL's kernels over buffers that are symmetric windows (2.27 has them without the k).
 _SYMMETRIC_KERNEL = re.compile(r"ncclSymk?DevKernel")
 
+#: Operators that torch has for devices alone, by what they are called or begin with: where nothing of a device was
+#: recorded they tell that one worked. A compiled region's kernels and collectives are called so on the host, too.
+_ON_DEVICES = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", "_flash_attention_forward",
+        "_efficient_attention_forward", "_flash_attention_backward", "_efficient_attention_backward",
+        "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "_fused_dropout",
+    )
+)  # fmt: skip
+_BEGIN_ON_DEVICES = ("aten::cudnn_", "aten::_cudnn_", "aten::miopen_", "nccl:", "rccl:", "triton_")
+
 #: CPU operations that hand a collective over or wait for one: no compute on the thread that runs them.
 HANDOVER_OPS = ("c10d::", "_c10d_functional::", "c10d_functional::", "_dtensor::", "record_param_comms")
 
@@ -105,3 +117,8 @@ def dtype_of_kernel(name: str) -> str | None:
     """Return the dtype an NCCL kernel's name tells, or None."""
     match = _KERNEL_DTYPE.search(name)
     return _KERNEL_DTYPES[match[1]] if match else None
+
+
+def runs_on_a_device(operator: str) -> bool:
+    """Tell whether torch has an operator for devices alone."""
+    return operator in _ON_DEVICES or operator.startswith(_BEGIN_ON_DEVICES)

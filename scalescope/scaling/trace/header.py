@@ -1,5 +1,6 @@
 """What stands around a trace's events: the ranks, the devices, the base of its clock."""
 
+import codecs
 import re
 from typing import Annotated
 
@@ -91,7 +92,7 @@ def read_header(before: bytes, after: bytes) -> tuple[Header, bool]:
 
     Where a field does not decode (a name cut short, a value that is no JSON) the others are still found.
     """
-    before = before.rstrip().rstrip(b",").strip() or b"{"
+    before = before.removeprefix(codecs.BOM_UTF8).rstrip().rstrip(b",").strip() or b"{"
     after = after.strip()
     if after.startswith(b",") and before == b"{":
         after = after[1:]

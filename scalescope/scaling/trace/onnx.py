@@ -63,6 +63,7 @@ def read_onnx_profile(path: Path) -> Trace:
     events: list[AnyEvent] = []
     elsewhere: dict[str, int] = {}
     runs = nodes = 0
+    time_here = time_elsewhere = 0.0
     begin = text.find(b"[") + 1
     for start, end in scan(text[begin:]).events:
         try:
@@ -80,11 +81,18 @@ def read_onnx_profile(path: Path) -> Trace:
             provider = one.args.provider
             if provider != _ON_PROCESSOR:
                 elsewhere[provider] = elsewhere.get(provider, 0) + 1
+                time_elsewhere += one.dur
+            else:
+                time_here += one.dur
             operator = one.args.op_name or one.name.removesuffix(_KERNEL_TIME)
             events.append(_span("cpu_op", f"{operator}[{provider.removesuffix('ExecutionProvider')}]", one))
     if not nodes:
         raise UserError(f"{path} is ONNX Runtime's, and holds no node: run the session between its begin and "
                         "end_profiling()")  # fmt: skip
+    most_elsewhere = time_elsewhere > time_here
+    if most_elsewhere:
+        columns.unread.update(elsewhere)
+        elsewhere = {}
     for provider, count in elsewhere.items():
         damage.append(f"{count:,} of {nodes:,} nodes ran on {provider}: their times are those of the host's calls, and "
                       "the device's are not in it")  # fmt: skip

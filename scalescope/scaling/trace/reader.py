@@ -30,6 +30,7 @@ _LONGEST_EVENT = 8 << 20
 _MOST_UNREADABLE = 4
 #: What stands before and behind the events is no longer than this in any trace.
 _LONGEST_HEADER = 64 << 20
+_STEP = "ProfilerStep#"
 #: So many of a file's rows are looked for once more, and so many of them are where it holds its events twice.
 _SAMPLE, _MOSTLY = 16, 0.75
 _BETWEEN_EVENTS = b" \t\r\n,"
@@ -67,7 +68,24 @@ def read_trace(path: Path, device: int | None = None) -> Trace:
             f"{path} holds its events more than once, as where a file is joined with its copy; give what the profiler "
             "wrote"
         )
+    if _has_steps_at_once(trace):
+        raise UserError(
+            f"{path} holds several ranks: one step is open on several threads at once; give each rank's own file, as "
+            "its profiler wrote it"
+        )
     return trace
+
+
+def _has_steps_at_once(trace: Trace) -> bool:
+    """Tell whether most steps are open on two threads at once, as where somebody has joined the files of ranks."""
+    steps = np.array([name.startswith(_STEP) for name in trace.names], bool)[trace.annotations.name]
+    rows = np.flatnonzero(steps)
+    rows = rows[np.lexsort((trace.annotations.start[rows], trace.annotations.name[rows]))]
+    first, second = rows[:-1], rows[1:]
+    same = trace.annotations.name[first] == trace.annotations.name[second]
+    same &= trace.annotations.thread[first] != trace.annotations.thread[second]
+    same &= trace.annotations.start[second] < trace.annotations.end[first]
+    return bool(np.unique(trace.annotations.name[second[same]]).size * 2 > np.unique(trace.annotations.name[rows]).size)
 
 
 def _stands_twice(spans: HostSpans) -> bool:

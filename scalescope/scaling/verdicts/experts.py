@@ -4,24 +4,28 @@ An all-to-all of a group is uneven where its members receive, or send, different
 show in what is received, on their way back in what is sent: of each call the more uneven side counts as the load. The
 load's imbalance is the fullest rank's share times the number of ranks: 1 where all have as much.
 
-While the fullest rank computes, the others wait for it in the all-to-all that brings tokens back: what of that is
-exposed is what the imbalance costs, as far as it is seen in these collectives.
+While the fullest rank computes, the others wait for it in the all-to-all that brings tokens back, as far as that is
+exposed and seen in these collectives. Balanced experts compute as much in all: the tokens that leave the fullest rank
+are then the others' work. So what the imbalance costs is the wait of the mean rank, of which the fullest is one that
+does not wait: of two ranks half of what the other waits.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from scalescope.records.operations import EXCHANGES
+from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer_rows import ExpertRow
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import Match
 from scalescope.scaling.ranks.summary import RankSummary
-from scalescope.scaling.trace.intervals import intersect, intervals, length, union
+from scalescope.scaling.trace.intervals import clip, intersect, intervals, length, union
 
 #: A group whose fullest rank has so much more than the mean is uneven.
 UNEVEN = 1.05
-#: What waits for it costs at least this share of the step, else it is no finding.
+#: What the imbalance costs is at least this share of the step, else it is no finding.
 _WORTH_SAYING = 0.008
 #: What else is found of the rank that has most tokens, and is the same cause.
 _SAME_CAUSE = ("more_work", "slower_compute", "unsteady")
@@ -76,7 +80,10 @@ def _row(
 ) -> ExpertRow:
     fullest = max(load, key=lambda rank: (load[rank], -rank))
     whole = sum(load.values())
-    waits = [_exposed_wait(rank, calls, summaries, ready) for rank in load if rank != fullest]
+    waits = [_exposed_waits(rank, calls, summaries, ready) for rank in load if rank != fullest]
+    lost = [sum(step) / len(load) for step in zip(*waits, strict=False)]
+    half = half_of_mean(lost) if len(lost) > 1 else 0.0
+    gain = statistics.fmean(lost) if lost else 0.0
     steps = max(1, max(_steps(summaries[rank]) for rank in load))
     return ExpertRow(
         group=group,
@@ -85,7 +92,10 @@ def _row(
         share=load[fullest] / whole,
         bytes_by_rank={rank: size / steps for rank, size in load.items()},
         calls=len(calls) / steps,
-        wait_ms=statistics.fmean(waits),
+        wait_ms=gain * len(load) / len(waits),
+        gain_ms=gain,
+        gain_low_ms=max(0.0, gain - half),
+        gain_high_ms=gain + half,
     )
 
 
@@ -93,25 +103,26 @@ def _steps(summary: RankSummary) -> int:
     return len(summary.shares.windows) if summary.shares is not None else 0
 
 
-def _exposed_wait(
+def _exposed_waits(
     rank: int,
     calls: Sequence[Match],
     summaries: Mapping[int, RankSummary],
     ready: Mapping[int, Mapping[int, int]],
-) -> float:
-    """Return how long a rank's exposed waiting in these calls is, ms a step."""
+) -> list[float]:
+    """Return how long a rank's exposed waiting in these calls is in each step, ms."""
     summary = summaries[rank]
     if summary.shares is None:
-        return 0.0
+        return []
     indices = [match.members[rank] for match in calls]
     spans = [(summary.collectives[at].start, ready[rank][at]) for at in indices if at in ready.get(rank, {})]
-    exposed = length(intersect(summary.shares.exposed, union(intervals(spans))))
-    return exposed / max(1, _steps(summary)) / 1e6
+    exposed = intersect(summary.shares.exposed, union(intervals(spans)))
+    edges = summary.shares.windows.edges.tolist()
+    return [length(clip(exposed, begin, end)) / 1e6 for begin, end in pairwise(edges)]
 
 
 def with_experts(findings: Sequence[Finding], experts: Sequence[ExpertRow], step_ms: float) -> list[Finding]:
     """Return findings with those of uneven experts, which take the place of what they make one rank do."""
-    uneven = [row for row in experts if step_ms and row.wait_ms >= _WORTH_SAYING * step_ms]
+    uneven = [row for row in experts if step_ms and row.gain_ms >= _WORTH_SAYING * step_ms]
     if not uneven:
         return list(findings)
     full = {row.rank for row in uneven}
@@ -124,10 +135,10 @@ def _finding(row: ExpertRow, step_ms: float) -> Finding:
     return Finding(
         code="expert_imbalance",
         rank=row.rank,
-        ms=row.wait_ms,
-        low_ms=row.wait_ms,
-        high_ms=row.wait_ms,
-        fraction=row.wait_ms / step_ms,
+        ms=row.gain_ms,
+        low_ms=row.gain_low_ms,
+        high_ms=row.gain_high_ms,
+        fraction=row.gain_ms / step_ms,
         evidence=(EvidenceRow(kind="figure", name="tokens", share=row.share, value=row.imbalance),),
         remedy=Remedy(cure="balance_experts"),
         backed="measured",

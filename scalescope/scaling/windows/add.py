@@ -166,6 +166,7 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
         reason=next((one.reason for one in whole if one.reason is not None), None),
         untraced_ms=_mean(told),
         untraced_by=next((one.untraced_by for one in whole if one.untraced_by is not None), None),
+        own_untraced_ms=_mean([one.own_untraced_ms for one in whole if one.own_untraced_ms is not None]),
         contradicts=against.contradicts if against is not None else None,
         contradicted_ms=against.contradicted_ms if against is not None else None,
         without_recording_ms=against.without_recording_ms if against is not None else None,

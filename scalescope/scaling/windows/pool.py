@@ -84,6 +84,7 @@ def _quality(analyses: Sequence[RunAnalysis]) -> Quality:
         missing_ranks=sorted({rank for one in kept for rank in one.quality.missing_ranks}),
         left_out_ranks=sorted({rank for one in kept for rank in one.quality.left_out_ranks}),
         lossy_ranks=sorted({rank for one in kept for rank in one.quality.lossy_ranks}),
+        incomplete_ranks=sorted({rank for one in kept for rank in one.quality.incomplete_ranks}),
         several_devices=kept[-1].quality.several_devices,
         unknown_collectives=sorted({name for one in kept for name in one.quality.unknown_collectives}),
         cut_ranks=sorted({rank for one in kept for rank in one.quality.cut_ranks}),

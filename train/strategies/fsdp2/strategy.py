@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from scalescope.train.models.compiling import hush_dynamo
+from scalescope.train.models.compiling import compile_apart
 from scalescope.train.strategies.base import Strategy
 from scalescope.train.strategies.fsdp2.config import Fsdp2Config
 from scalescope.train.strategies.optimizers import build_optimizer
@@ -35,14 +35,12 @@ class Fsdp2(Strategy[Fsdp2Config]):
         policy = MixedPrecisionPolicy()
         if self._casts:
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        if self.compiled:
-            hush_dynamo()
         # it slices no other layout; a convolution turns its filters as it reads images in channels_last
         self.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload] # torch's stub lacks it
         blocks = cast(Sequence[nn.Module], self.network.blocks)
+        if self.compiled:  # block by block: a graph over the whole would cut at each gather anyway
+            compile_apart(blocks)
         for block in blocks:
-            if self.compiled:  # block by block: a graph over the whole would cut at each gather anyway
-                block.compile(dynamic=False)
             fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=options.reshard_after_forward)
         fully_shard(self.network, mesh=mesh, mp_policy=policy)
         _prefetch(cast(Sequence[FSDPModule], blocks), options.prefetch)

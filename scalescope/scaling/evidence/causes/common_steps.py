@@ -20,6 +20,7 @@ class CommonSteps:
         self._at = {rank: [one.steps.index(number) for number in self.steps] for rank, one in self.by_rank.items()}
         lengths = self.table(lambda one: one.step_ns)
         self.step_ns = float(lengths.mean()) if lengths.size else 0.0
+        self.open_ended = any(one.open_ended for one in self.by_rank.values())  # the last step, on one of them
         self.on_cpu = any(one.on_cpu for one in self.by_rank.values())  # hosts compute, and share their cores
 
     def __len__(self) -> int:

@@ -12,11 +12,14 @@ make longer by chance, the typical one is long, and each step has about as many.
 in one of torch's own operators that calls no other: no Python runs there, and what takes so long is the operator, as
 where cuBLASLt chooses an algorithm at each call.
 
+A collective of Python objects stands still at several places, where it pickles and where it unpickles. These are one
+stall, and one with a name: it is told however little of it lies at each of them.
+
 A gap before a step's first operator may be loading that nobody annotated. It is, probably, where what the host then
 gives to the device first is a batch: a copy out of the host's memory.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 import numpy as np
@@ -24,6 +27,7 @@ import numpy as np
 from scalescope.records.statistics import largest_of_others
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, PlacedGaps
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
 from scalescope.scaling.trace.intervals import Ints
@@ -32,6 +36,9 @@ from scalescope.scaling.trace.intervals import Ints
 _SHARE = 0.004
 _SHARE_OF_ALL = 0.05
 _LEAST_OF_ALL_NS = 500_000
+#: The same for a collective of Python objects: who stands still there pickles, and is not just slow at launching.
+_SHARE_OF_OBJECTS = 0.01
+_OF_OBJECTS = frozenset(OBJECT_COLLECTIVES.values())
 #: One gap of a stall is at least so long, ns, and so many times as long as the others' longest at that place.
 _LEAST_NS = 60_000
 _TIMES = 3.0
@@ -51,12 +58,32 @@ def stall_causes(common: CommonSteps) -> list[HostCause]:
     floors = [-one.gaps.floor_ns for one in common.by_rank.values()]
     lowest_floors = [-one for one in largest_of_others(floors)] if len(floors) > 1 else []
     by_place = _by_place(common)
+    objects = _objects_ns(_Place(common, place, by_place) for place in by_place if of_objects(place) is not None)
     found = []
     for place in sorted(by_place):
         there = _Place(common, place, by_place)
         alone = there.alone(slowness, lowest_floors)
         found += alone
-        found += there.together({cause.rank for cause in alone})
+        named = objects.get(of_objects(place) or "")
+        found += there.together({cause.rank for cause in alone}, named)
+    return found
+
+
+def of_objects(place: GapLocation) -> str | None:
+    """Return the collective of Python objects for which a host pickles or unpickles at a place; None for none."""
+    return next((one for one in (place.inside, place.before, place.after) if one in _OF_OBJECTS), None)
+
+
+def _objects_ns(places: "Iterable[_Place]") -> dict[str, Ints]:
+    """Return what all ranks stand still for in each step for a collective of objects, at all of its places, by name.
+
+    Pickling comes before it, and each rank's object is unpickled at a place of its own.
+    """
+    found: dict[str, Ints] = {}
+    for one in places:
+        if (name := of_objects(one.place)) is not None:
+            ns = one.ns.min(axis=0)
+            found[name] = found[name] + ns if name in found else ns
     return found
 
 
@@ -106,6 +133,12 @@ class _Place:
             self.longest_near[near.at] = np.maximum(self.longest_near[near.at], near.longest)
             self.typical_near[near.at] = np.maximum(self.typical_near[near.at], near.typical)
 
+    @property
+    def unseen(self) -> bool:
+        """Whether the last step, whose end was not recorded, is the only one that has nothing here."""
+        seen = self.common.open_ended and len(self.common) > 1 and bool(self.ns[:, :-1].any(axis=0).all())
+        return seen and not self.ns[:, -1].any()
+
     def alone(self, slowness: list[float], lowest_floors: list[int]) -> list[HostCause]:
         """Return the ranks that stall here longer than the others do."""
         # long enough for a stall whatever the others' are, which takes long to tell
@@ -148,8 +181,11 @@ class _Place:
             and _mostly(counts * row.several.typical_ns) >= share * self.common.step_ns
         )
 
-    def together(self, alone: Set[int | None]) -> list[HostCause]:
-        """Return the stall that all ranks have in common here; what ranks `alone` have beyond it is told of them."""
+    def together(self, alone: Set[int | None], named: Ints | None) -> list[HostCause]:
+        """Return the stall that all ranks have in common here; what ranks `alone` have beyond it is told of them.
+
+        `named`: where it is for a collective of objects, what that takes at all of its places, in each step.
+        """
         base = self.ns.min(axis=0)
         large = _mostly(base) >= _SHARE_OF_ALL * self.common.step_ns
         single = _mostly(self.longest.min(axis=0)) >= max(_SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS)
@@ -167,10 +203,12 @@ class _Place:
                 for at, row in enumerate(rows)
             )
         )
-        if not (large and (single or each_pass)):
+        known = named is not None and _mostly(named) >= _SHARE_OF_OBJECTS * self.common.step_ns and base.any()
+        if not (known or (large and (single or each_pass))):
             return []
+        seen = len(self.common) - self.unseen
         own = tuple(
-            (rank, round(float((base if rank in alone else self.ns[at]).mean())))
+            (rank, round(float((base if rank in alone else self.ns[at])[:seen].mean())))
             for at, rank in enumerate(self.common.ranks)
         )
         each_ns = min(map(_typical_ns, rows)) if each_pass else 0
@@ -219,8 +257,8 @@ def _cause(
         kind="gap",
         name=place.after or place.before,
         inside=place.inside,
-        ns=sum(sum(one.ns) / len(one.ns) for one in rows) / len(rows),
-        count=sum(one.count / len(one.ns) for one in rows) / len(rows),
+        ns=sum(sum(one.ns) / (len(one.ns) - there.unseen) for one in rows) / len(rows),
+        count=sum(one.count / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         others_ns=usual,
     )
     annotated = any(one.loading for one in common.by_rank.values())
@@ -234,6 +272,7 @@ def _cause(
         beyond_ns=None if beyond is None else tuple(beyond.tolist()),
         evidence=(figure,),
         place=place,
+        unseen=there.unseen,
         confidence=0.7 if unsure else 1.0,
         otherwise=("host_stall" if loads else "data_loading") if unsure else None,
     )

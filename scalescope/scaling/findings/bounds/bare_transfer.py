@@ -27,7 +27,7 @@ from scalescope.scaling.finding import (
     is_lost_in_noise,
     weight,
 )
-from scalescope.scaling.findings.bounds.rounds import QUICK_NS
+from scalescope.scaling.findings.bounds.rounds import OF_DDP, QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps
 from scalescope.scaling.rank.records.record import RankRecord
@@ -85,7 +85,9 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     most = bare
     cure = Remedy(cure="send_less")
     if passes > 1:
-        most = bare * (1 - 1 / passes)
+        # what a pass does not exchange waits for no rank, unless one is late, and is copied into no bucket
+        waits = 0.0 if any(one.rank is not None for one in told) else parts["exposed_wait"]
+        most = (bare + waits + _in_buckets_ms(records)) * (1 - 1 / passes)
         rows.append(EvidenceRow(kind="figure", name=PASSES, calls=passes))
         cure = Remedy(cure="exchange_once")
     elif not sizes and calls >= _MANY and _are_quick(held):
@@ -131,6 +133,20 @@ def broadcasts_buffers(records: Mapping[int, RankRecord]) -> bool:
         sent = [one.start for one in record.collectives if one.operation == _BROADCAST]
         found.append(bool(sent) and all(any(begin <= at <= end for begin, end in forwards) for at in sent))
     return bool(found) and all(found)
+
+
+def _in_buckets_ms(records: Mapping[int, RankRecord]) -> float:
+    """Return what DDP's reducer takes to copy gradients into its buckets and back, a step of the mean rank."""
+    found = []
+    for record in records.values():
+        begin, end = record.edges[0], record.edges[-1]
+        own = [
+            until - start
+            for name, start, until in zip(record.name, record.start, record.end, strict=True)
+            if name.startswith(OF_DDP) and begin <= start < end
+        ]
+        found.append(sum(own) / 1e6 / max(1, len(record.edges) - 1))
+    return statistics.fmean(found) if found else 0.0
 
 
 def is_by_ddp(records: Mapping[int, RankRecord]) -> bool:

@@ -36,7 +36,7 @@ _MANY = 8
 _NEEDED_THERE = MOVE_NO_DATA | PAIRWISE | named(lambda facts: facts.personalised)
 _SAME: tuple[Code, ...] = ("small_buckets", "small_collectives")
 #: DDP's own operators, by which a trace without shapes tells its buckets.
-_OF_DDP = ("torch.distributed.ddp.reducer::", "torch::distributed::reducer::")
+OF_DDP = ("torch.distributed.ddp.reducer::", "torch::distributed::reducer::")
 _EMPTIES = "copy_bucket_to_grad"  # of these, what follows the exchange
 _USUAL_MIB = 25.0
 
@@ -56,7 +56,7 @@ class _Lost(msgspec.Struct, frozen=True):
 
 def is_by_ddp(scene: Scene) -> bool:
     """Tell whether DDP reduces the gradients, by its own operators."""
-    return any(one.name.startswith(_OF_DDP) for one in scene.replayer.graph.activities)
+    return any(one.name.startswith(OF_DDP) for one in scene.replayer.graph.activities)
 
 
 def with_rounds(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -185,7 +185,7 @@ def _of_ddp(scene: Scene, rank: int, step: Sequence[Transfer], begins: Sequence[
     fills = sorted(
         node.traced_start
         for node in scene.replayer.graph.activities
-        if node.rank == rank and node.name.startswith(_OF_DDP) and not node.name.endswith(_EMPTIES)
+        if node.rank == rank and node.name.startswith(OF_DDP) and not node.name.endswith(_EMPTIES)
     )
     if not fills:  # of what the reducer does, what it does behind the exchange may be all that is recorded
         return [is_by_ddp(scene) and one.operation in REDUCE_ON_ALL for one in step]

@@ -7,7 +7,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
+from scalescope.scaling.evidence.causes.stalls import of_objects
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_BEGIN_WITH
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.finding import EACH_PASS, EVERY, IN_STEPS, LOCK_WAITS, READ_VALUES, Cure, EvidenceRow, Remedy
@@ -136,7 +137,7 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     if code == "host_starved":
         # hosts differ by themselves: where a host is known to be interrupted, only that is taken out
         if rank is None and any(cause.own_ns for cause in causes):
-            return _pauses(rank, causes)
+            return _pauses(rank, causes, scene.replayer.on_cpu)
         kinds = {one.kind for cause in causes for one in cause.evidence}
         between = rank is not None and not kinds.isdisjoint(("interruptions", "lock_waits"))
         what = "gaps" if between else "host"
@@ -147,7 +148,7 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     elif code in ("data_loading", "host_stall") and rank is not None:
         what = "gaps"
     else:
-        return (*_pauses(rank, causes), *_copies_of_passes(scene, rank, causes))
+        return (*_pauses(rank, causes, scene.replayer.on_cpu), *_copies_of_passes(scene, rank, causes))
     found = Removal(what, rank, _gap_ns(causes) if what == "gaps" else 0)
     # an operator in which Python runs waits for the interpreter's lock as well, and its thread takes a core
     locked = any(one.kind == "lock_waits" for cause in causes for one in cause.evidence)
@@ -186,15 +187,38 @@ def _starved_by_workers(scene: Scene, causes: Sequence[HostCause]) -> bool:
     return any(map(is_everywhere, causes)) and loads_in_workers(scene.replayer.records)
 
 
-def _pauses(rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
-    """Return what takes stalls out: of all ranks, of each as long as it has them, before as many launches."""
+def _pauses(rank: int | None, causes: Sequence[HostCause], on_cpu: bool) -> tuple[Removal, ...]:
+    """Return what takes stalls out: of all ranks, of each as long as it has them, before as many launches.
+
+    Where hosts compute, what they launch has the operators' names, and so have the places of a collective of objects,
+    of which each may take less than a host waits elsewhere.
+    """
+    named = [cause for cause in causes if on_cpu and cause.rank is None and _of_objects(cause)]
+    removals = [Removal("pause", one, ns, launches=1, before=before) for (one, before), ns in _named_ns(named).items()]
+    others = [cause for cause in causes if not any(cause is one for one in named)]
+    own = _own_ns(rank, others)
+    gaps = [math.ceil(one.count or 0.0) for cause in others for one in cause.evidence if one.kind == "gap"]
+    launches = sum(gaps) if len(gaps) == len(others) and all(gaps) else 0
+    return *removals, *(Removal("pause", one, round(ns), launches=launches) for one, ns in own.items())
+
+
+def _named_ns(causes: Sequence[HostCause]) -> dict[tuple[int | None, str], int]:
+    """Return what the places of a collective of objects take, ns a step, by rank and by what follows there."""
+    found: dict[tuple[int | None, str], int] = {}
+    for cause in causes:
+        after = cause.place.after if cause.place is not None else ""
+        before = OBJECTS_BEGIN_WITH if after in OBJECT_COLLECTIVES.values() else after
+        for one, ns in _own_ns(None, [cause]).items():
+            found[one, before] = found.get((one, before), 0) + round(ns)
+    return found
+
+
+def _own_ns(rank: int | None, causes: Sequence[HostCause]) -> dict[int | None, float]:
     own: dict[int | None, float] = {}
     for cause in causes:
         for one, ns in cause.own_ns or ((rank, cause.typical_ns),):
             own[one] = own.get(one, 0.0) + ns
-    gaps = [math.ceil(one.count or 0.0) for cause in causes for one in cause.evidence if one.kind == "gap"]
-    launches = sum(gaps) if len(gaps) == len(causes) and all(gaps) else 0
-    return tuple(Removal("pause", one, round(ns), launches=launches) for one, ns in own.items())
+    return own
 
 
 def _read_values(scene: Scene, rank: int | None) -> Iterator[EvidenceRow]:
@@ -253,8 +277,7 @@ def _evidence(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:
 
 def _of_objects(cause: HostCause) -> bool:
     """Tell whether a host pickles or unpickles at a stall's place, for a collective of Python objects."""
-    place = cause.place
-    return place is not None and bool({place.before, place.after, place.inside} & set(OBJECT_COLLECTIVES.values()))
+    return cause.place is not None and of_objects(cause.place) is not None
 
 
 def _each_pass(cause: HostCause) -> EvidenceRow:

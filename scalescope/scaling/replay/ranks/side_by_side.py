@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -134,9 +134,15 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
 
 
 def _up_to_begin(graph: Graph, rank: int, rows: "list[_Row]") -> "list[_Row]":
-    """Return the launches of a rank's last step up to that of the activity which begins it; none where nobody knows."""
+    """Return the launches of a rank's last step up to that of the activity which begins it.
+
+    One that no call of its own launches, as the first kernel of a graph is, comes behind those that begin before it.
+    """
     begins = [at for at, (activity, *_) in enumerate(rows) if activity == graph.steps[rank][-1]]
-    return rows[: begins[0] + 1] if begins else []
+    if begins:
+        return rows[: begins[0] + 1]
+    begun = graph.activities[graph.steps[rank][-1]].traced_start
+    return [*takewhile(lambda row: graph.activities[row[0]].traced_start < begun, rows)]
 
 
 def under(side: SideBySide, graph: Graph) -> SideBySide:

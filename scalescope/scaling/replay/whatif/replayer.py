@@ -150,6 +150,18 @@ class Replayer(Unchanged):
         off = abs(self.base_ns - self.known_ns.value) + (self.known_ns.high - self.known_ns.low) / 2
         return math.hypot(left, off)
 
+    def left_ns(self, change: Change) -> float | None:
+        """Return how long the mean step is without what a change takes out; None where nothing tells that it is even.
+
+        It is where single steps differ less without the cause than by what it costs each of them.
+        """
+        deltas = self._deltas(change, 0)
+        steps = [statistics.fmean(of_ranks) for of_ranks in zip(*self._assumed(0).base.values(), strict=False)]
+        if self.on_cpu or isinstance(deltas, str) or len(steps) != len(deltas) or len(steps) < _FEWEST_LEFT:
+            return None
+        left = [step + delta for step, delta in zip(steps, deltas, strict=True)]
+        return statistics.fmean(left) if statistics.stdev(left) <= statistics.stdev(deltas) else None
+
     def _half_by_length(self, deltas: Sequence[float]) -> float:
         """Return how far a change's effect may be off where it follows each step's length, and the mean step is known.
 

@@ -7,6 +7,8 @@ from scalescope.scaling.finding import is_known, is_of_steady_steps
 
 #: Of the measured step: a step as run that is so near is the same one.
 _APART = 0.02
+#: Of the mean step: what long steps take of it beside a typical one, from which on the typical one is the smaller part.
+_MOST = 0.5
 
 
 def is_doubtful(run: RunAnalysis) -> bool:
@@ -23,7 +25,21 @@ def is_doubtful(run: RunAnalysis) -> bool:
         return False  # what makes its steps differ is known
     if run.recurring is not None and any(one.step % run.recurring.every in run.recurring.phases for one in run.steps):
         return False  # the window met one of those that are longer every so often
+    if run.recurring is None and scatter(times):  # a validation every so often is told as such
+        return True
     return (times.unsteady and (are_unlike(times) or contradict(run))) or is_of_other_steps(run)
+
+
+def scatter(times: StepTimes) -> bool:
+    """Tell whether steps differ by more than a step takes, so that a few profiled ones stand for no others.
+
+    Stretches of as many as were profiled do, or steps that are longer for no cause that is timed take most of the mean.
+    """
+    far = times.placebo_ms is not None and times.measured_step_ms is not None
+    if far and (times.placebo_ms or 0.0) >= (times.measured_step_ms or 0.0):
+        return True
+    long = times.long_steps
+    return long is not None and long.cause is None and long.ms >= _MOST * long.mean_step_ms
 
 
 def are_unlike(times: StepTimes) -> bool:

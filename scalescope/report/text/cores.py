@@ -1,0 +1,28 @@
+"""What is said of a change that other processes on the ranks' cores may have made."""
+
+from collections.abc import Sequence
+
+from scalescope.report.drawing.numbers import figure
+
+#: Waiting for cores that is less of a step changes nothing.
+WAITED = 0.02
+#: … and what is less than so much of the change is told with the noise alone.
+_MUCH_OF_IT = 0.25
+
+
+def for_want_of_cores(change_ms: float, step_ms: float, waited_ms: Sequence[float | None], *, untold: bool) -> str:
+    """Return how much of a step's change ranks waited for cores, where that is a good part of it, in brackets.
+
+    `step_ms`: of the baseline; `waited_ms`: of a step there and here. `untold`: whether there are such hosts of which
+    nothing tells it, so that all of the change may be of other processes.
+    """
+    if untold:
+        return " (or other processes had its cores meanwhile, which nothing tells)"
+    there, here = waited_ms
+    if there is None or here is None:
+        return ""
+    more = here - there
+    if more * change_ms <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change_ms), WAITED * step_ms):
+        return ""
+    told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
+    return f" (a rank waits {told} of a step for a core that others have)"

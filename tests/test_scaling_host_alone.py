@@ -1,0 +1,58 @@
+"""A job on a device that was recorded without it: the host's hand-overs are no compute, and no job on a CPU."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+
+DATA = Path(__file__).parent / "data"
+_OF_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_runtime", "cuda_driver", "ac2g")
+_OWN_NAMES = ("nccl", "attention", "cudnn")
+
+Event = dict[str, Any]
+
+
+def host_alone(path: Path, keep: Callable[[Event], bool], **header: Any) -> RunAnalysis:
+    """Analyse a job on one GPU as `profile(activities=[CPU])` records it, but for some events."""
+    trace = json.loads(gzip.decompress((DATA / "gpt_ddp_n1" / "rank0.json.gz").read_bytes()))
+    events = [one for one in trace["traceEvents"] if one.get("cat") not in _OF_DEVICE and keep(one)]
+    path.write_text(json.dumps({**{key: trace[key] for key in ("baseTimeNanoseconds",)}, **header,
+                                "traceEvents": events}))  # fmt: skip
+    (found,) = analyze([path], jobs=1)
+    assert isinstance(found, RunAnalysis)
+    return found
+
+
+@pytest.mark.parametrize("by", ["operators", "thread"])
+def test_a_gpus_job_recorded_on_its_host_alone_tells_nothing(by: str, tmp_path: Path) -> None:
+    """By operators that only GPUs have, or by the engine's own thread for the backward pass on a machine with a GPU.
+
+    *1 CPU rank: launching costs at most 15.9 ms of the 22.1 ms step* was told, with 28.2% compute.
+    """
+    header = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200"}]} if by == "thread" else {}
+    told = host_alone(
+        tmp_path / "rank0.json",
+        lambda one: by == "operators" or not any(word in str(one.get("name")) for word in _OWN_NAMES),
+        **header,
+    )
+    assert told.quality.verdict == "unusable" and not told.findings
+    assert any(
+        "the trace holds nothing of it; profile ProfilerActivity.CUDA too" in one for one in told.quality.reasons
+    )
+
+
+def test_a_cpus_job_on_a_machine_with_a_gpu_is_one_of_the_cpu(tmp_path: Path) -> None:
+    for path in (DATA / "cpu_ddp_n2").glob("rank*"):
+        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        trace = json.loads(text)
+        trace["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
+        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (told,) = analyze([tmp_path], jobs=1)
+    assert isinstance(told, RunAnalysis)
+    assert told.activity == "cpu" and told.quality.verdict != "unusable" and told.findings
