@@ -55,7 +55,7 @@ def one(start: int, end: int, **more: object) -> RankCollective:
 
 def test_ranks_share_one_object_for_the_ranks_of_a_group_whatever_they_change_between() -> None:
     world, pair = tuple(range(1000)), (0, 1)
-    ranks = [[one(0, 1, group_ranks=tuple(list(members))) for members in (world, pair, world, ())] for _ in range(3)]
+    ranks = [[one(0, 1, group_ranks=(*members,)) for members in (world, pair, world, ())] for _ in range(3)]
     share_members(ranks)
     for own in ranks:
         assert [collective.group_ranks for collective in own] == [world, pair, world, ()]
