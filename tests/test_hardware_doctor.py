@@ -11,7 +11,13 @@ import pytest
 from scalescope.hardware.amd.host import check_rocm
 from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.doctor import check_run_folder, examine, preflight
-from scalescope.hardware.host import check_clock, check_locked_memory, check_network, check_shared_memory
+from scalescope.hardware.host import (
+    check_busy_cores,
+    check_clock,
+    check_locked_memory,
+    check_network,
+    check_shared_memory,
+)
 from scalescope.hardware.visible import check_visible
 
 
@@ -147,3 +153,26 @@ def test_a_run_folder_that_cannot_be_written_is_broken() -> None:
 
 def test_preflight_is_quiet_on_a_sound_machine() -> None:
     assert preflight() == []
+
+
+@pytest.mark.parametrize(
+    ("share", "hosts_compute", "level"),
+    [
+        ([2.0, 3.0, 100.0, 100.0], True, "fine"),  # the others' cores are none of ours
+        ([95.0, 98.0, 0.0, 0.0], True, "note"),
+        ([40.0, 20.0, 0.0, 0.0], True, "note"),
+        ([40.0, 20.0, 0.0, 0.0], False, "fine"),  # hosts that launch leave room
+        ([95.0, 98.0, 0.0, 0.0], False, "note"),
+    ],
+)
+def test_cores_that_others_use_are_told(
+    share: list[float], hosts_compute: bool, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a machine whose two cores eight processes shared *nothing is broken* was all."""
+    monkeypatch.setattr("scalescope.hardware.host.psutil.cpu_percent", lambda **_: share)
+    found = check_busy_cores([0, 1], hosts_compute=hosts_compute)
+    assert found.level == level and f"others use {sum(share[:2]) / 100:.1f}" in found.says
+
+
+def test_the_doctor_looks_at_the_cores() -> None:
+    assert "cores" in {one.subject for one in examine(Path())}

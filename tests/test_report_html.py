@@ -137,6 +137,14 @@ def test_every_section_has_its_sentence_and_its_figures(study_page: Path) -> Non
     assert "profiling overhead" in text and "perfect weak scaling (dashed) would be 2,049,120" in text
 
 
+def test_a_closed_section_says_how_many_panels_besides_the_one_it_quotes(study_page: Path) -> None:
+    """*What a change would bring cannot be told from that. (3 more)*: of what, nobody knew."""
+    page = outside_scripts(study_page.read_text())
+    gists = re.findall(r'class="gist">(.*?)</', page, flags=re.S)
+    assert any(re.search(r"\(inside: \d+ more panels?\)\s*$", one) for one in gists), gists
+    assert not any(re.search(r"\(\d+ more\)", one) for one in gists)
+
+
 def test_the_csv_holds_the_tables_own_figures(study_page: Path) -> None:
     text = study_page.read_text()
     links = dict(re.findall(r'download="([^"]+)" href="data:text/csv;charset=utf-8;base64,([^"]+)"', text))

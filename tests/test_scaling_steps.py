@@ -14,7 +14,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.step_sources.iterations import kind_of_iteration
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.sources import Source
-from tests.host_traces import HostTrace
+from tests.host_traces import HostTrace, Step, forward, optimise, plain_step
 
 DATA = Path(__file__).parent / "data"
 Json = dict[str, Any]
@@ -274,3 +274,42 @@ def tokens_of(kernels: list[list[str]], folder: Path) -> RunAnalysis:
 def test_tokens_are_steps_where_most_are_alike(kernels: list[list[str]], steps: int, tmp_path: Path) -> None:
     found = tokens_of(kernels, tmp_path)
     assert (found.steps_by == "token", len(found.steps) if found.steps_by == "token" else 0) == (steps > 0, steps)
+
+
+def without_profiler_steps(folder: Path, step: Step, count: int = 8) -> RunAnalysis:
+    trace = HostTrace(0, 1).steps(count, step)
+    trace.events = [one for one in trace.events if not str(one.get("name")).startswith("ProfilerStep")]
+    path = trace.write(folder)
+    return explain_traces([Source(path, 0)], "job", jobs=1).analysis
+
+
+def test_a_step_that_validates_makes_no_one_step_of_the_others(tmp_path: Path) -> None:
+    """Eleven steps of 0.4 s, one of which took 5 s, were told as one *of the 6,673 ms step*."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        plain_step(trace, 10.0)
+        if number == 3:
+            for _ in range(30):
+                forward(trace, 10.0)
+
+    told = without_profiler_steps(tmp_path, step)
+    assert told.steps_by == "optimizer" and told.ranks[0].steps == 7
+    windows = sorted(one.window_ms for one in told.steps)
+    assert windows[-1] > 5 * windows[-2]
+
+
+def test_optimizers_that_step_together_or_in_the_backward_pass_make_one_step(tmp_path: Path) -> None:
+    def two(trace: HostTrace, _number: int) -> None:
+        plain_step(trace, 10.0)
+        optimise(trace)
+
+    def each_layer(trace: HostTrace, _number: int) -> None:
+        forward(trace, 10.0)
+        with trace.backward():
+            for _ in range(6):
+                trace.node("AddmmBackward0", 1.0)
+                optimise(trace)
+
+    for name, step in (("two", two), ("each_layer", each_layer)):
+        told = without_profiler_steps(tmp_path / name, step)
+        assert (told.steps_by, told.ranks[0].steps) == ("optimizer", 7), name

@@ -21,6 +21,7 @@ from scalescope.hardware.amd.kfd import read_nodes
 from scalescope.hardware.check_result import CheckResult, broken, fine, note
 from scalescope.hardware.detect import architecture, describe, device_kind, links_of, versions
 from scalescope.hardware.host import (
+    check_busy_cores,
     check_clock,
     check_locked_memory,
     check_network,
@@ -30,7 +31,7 @@ from scalescope.hardware.host import (
 from scalescope.hardware.peaks import find_peak
 from scalescope.hardware.state import driver_device_count
 from scalescope.hardware.visible import check_visible
-from scalescope.records.environment import module_or_none, usable_cores
+from scalescope.records.environment import module_or_none, own_cores, usable_cores
 from scalescope.records.mpi import library_near
 from scalescope.records.rows import Device
 
@@ -42,6 +43,7 @@ def examine(runs: Path) -> list[CheckResult]:
     checks: list[Callable[[], list[CheckResult]]] = [
         _versions,
         _devices,
+        lambda: [check_busy_cores(own_cores(), hosts_compute=device_kind() == "cpu")],
         _visible,
         _links,
         lambda: _rocm() if torch.version.hip else [],

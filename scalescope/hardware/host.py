@@ -7,7 +7,7 @@ import ipaddress
 import resource
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,9 @@ from scalescope.hardware.check_result import CheckResult, broken, fine, note
 _GIB = 1024**3
 _TIME_SERVICES = ("chronyd", "ntpd", "systemd-timesyncd", "ptp4l", "phc2sys")
 SHARED_MEMORY_LEAST = _GIB  # NCCL's and the loaders' shared segments; Docker's default of 64 MiB is not enough
+#: For so long the cores are looked at; of them, what others may use before a measurement suffers.
+_LOOKS_S = 0.3
+_BUSY_COMPUTING, _BUSY_LAUNCHING = 0.1, 0.5
 OPEN_FILES_LEAST = 4096  # every pair of ranks holds sockets and shared segments open
 
 
@@ -107,6 +110,23 @@ def check_clock() -> CheckResult:
     if service is not None:
         return fine("clock", f"kept by {service}")
     return note("clock", "no time service runs; fine on one host, across hosts offsets are estimated from the traces")
+
+
+def check_busy_cores(cores: Sequence[int], *, hosts_compute: bool) -> CheckResult:
+    """Say how many of these cores others use just now: ranks that share them take longer, now here and now there.
+
+    `hosts_compute`: whether ranks will compute on them, or only launch what devices do.
+    """
+    share = psutil.cpu_percent(interval=_LOOKS_S, percpu=True)
+    known = [share[core] for core in cores if core < len(share)]
+    busy, count = sum(known) / 100, len(known)
+    if busy < (_BUSY_COMPUTING if hosts_compute else _BUSY_LAUNCHING) * count:
+        return fine("cores", f"{count}, of which others use {busy:.1f} just now")
+    return note(
+        "cores",
+        f"others use {busy:.1f} of {count} just now: steps take longer by what they wait for one",
+        "measure when they are done (`top` shows them), or give each job cores of its own (taskset, Slurm)",
+    )
 
 
 def _interface_exists(value: str, present: set[str]) -> bool:

@@ -39,9 +39,14 @@ def capture(versions: Versions) -> Environment:
 
 def usable_cores() -> int:
     """Return the cores this process may run on, which a container or Slurm can make fewer than the machine has."""
+    return len(own_cores())
+
+
+def own_cores() -> list[int]:
+    """Return which cores those are."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def core_list(cores: Sequence[int]) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from scalescope.records.console import counted
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.palette import stylesheet
@@ -325,7 +326,8 @@ def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
             )
         )
     gist = section.panels[0].sentence
-    more = f" ({len(views) - 1} more)" if len(views) > 1 else ""
+    # how much of the rest there is, and where: "(1 more)" behind a sentence was one more of nobody knew what
+    more = f" (inside: {counted(len(views) - 1, 'more panel')})" if len(views) > 1 else ""
     return _SectionView(section.key, section.title, f"{gist}{more}", views)
 
 

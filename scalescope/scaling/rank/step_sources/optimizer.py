@@ -5,8 +5,10 @@ is a step without its end: both are left out.
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from scalescope.scaling.rank.step_sources.steps import Steps, numbered
+from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.trace import Trace
 
@@ -14,6 +16,11 @@ _ANNOTATION = "Optimizer.step#"
 #: Optimizers that step one after the other belong to one step of the job: nearer to each other than this share of the
 #: largest distance, or of the ProfilerStep that holds them.
 TOGETHER = 0.2
+#: … unless a forward pass lies between them, and its backward pass: of the operators there so many, and more, before
+#: the first that autograd's engine runs. Optimizers that step in the backward pass have hardly one.
+_FORWARD = 0.25
+
+Bools = npt.NDArray[np.bool_]
 
 
 def by_optimizer(trace: Trace) -> Steps | None:
@@ -28,7 +35,8 @@ def by_optimizer(trace: Trace) -> Steps | None:
 
 def optimizer_ends(trace: Trace) -> Ints:
     """Return when the optimizer's steps end, ascending; of optimizers that step together the last one's."""
-    return _last_of_each(*optimizer_spans(trace))
+    start, end = optimizer_spans(trace)
+    return _last_of_each(start, end, _hold_both_passes(trace, end[:-1], start[1:]))
 
 
 def optimizer_spans(trace: Trace) -> tuple[Ints, Ints]:
@@ -46,12 +54,29 @@ def _annotated(trace: Trace) -> Ints:
     return rows[spans.thread[rows] == spans.thread[rows[0]]] if rows.size else rows
 
 
-def _last_of_each(start: Ints, end: Ints) -> Ints:
-    """Return the ends, of optimizers that step together the last one's."""
+def _hold_both_passes(trace: Trace, begin: Ints, end: Ints) -> Bools:
+    """Tell of stretches between optimizers' steps which hold a forward pass and its backward pass: steps of the job.
+
+    One step that validates is as long as many others, which then are near to each other beside it.
+    """
+    order = np.argsort(trace.operators.start, kind="stable")
+    starts, names = trace.operators.start[order], trace.operators.name[order]
+    engine = np.array([name.startswith(ENGINE_FRAMES) for name in trace.names], bool)
+    backward = np.flatnonzero(engine[names]) if names.size else np.empty(0, np.int64)
+    first, last = np.searchsorted(starts, begin), np.searchsorted(starts, end)
+    at = np.searchsorted(backward, first)
+    found = at < backward.size
+    where = np.append(backward, 0)[np.minimum(at, backward.size)]
+    holds: Bools = found & (where < last) & (where - first >= np.maximum(1.0, _FORWARD * (last - first)))
+    return holds
+
+
+def _last_of_each(start: Ints, end: Ints, alone: Bools) -> Ints:
+    """Return the ends, of optimizers that step together the last one's; `alone`: after which of them the next does."""
     if start.size < 2:
         return end
     distance = start[1:] - start[:-1]
     gaps = start[1:] - end[:-1]
-    last = np.append(gaps > TOGETHER * float(distance.max()), True)
+    last = np.append((gaps > TOGETHER * float(distance.max())) | alone, True)
     ends: Ints = end[last]
     return ends
