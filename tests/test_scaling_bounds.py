@@ -423,3 +423,11 @@ def test_advice_is_not_given_twice_where_no_finding_has_a_remedy() -> None:
     run.findings = [launching(5.5)]
     verdict = run_verdict(run)
     assert "exposed wait" in verdict.headline and "beyond that" not in verdict.advice
+
+
+def test_a_bound_stands_behind_a_fault_that_costs_nearly_as_much() -> None:
+    """A sleep of 20 ms a step stood behind what launching the rest of it costs at most, 24 ms."""
+    bound = Finding(code="host_bound", ms=24.0, low_ms=23.0, high_ms=26.0, at_most=True, backed="replay")
+    assert ranked([bound, stall(20.0)]) == [stall(20.0), bound]
+    for other in (stall(15.0), msgspec.structs.replace(stall(20.0), low_ms=0.0)):  # well below it, or perhaps nothing
+        assert ranked([other, bound]) == [bound, other]

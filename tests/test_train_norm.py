@@ -212,7 +212,8 @@ def test_all_blocks_are_compiled_where_each_is_a_graph_of_its_own() -> None:
     limit = torch._dynamo.config.recompile_limit
     with torch._dynamo.config.patch(recompile_limit=limit, fail_on_recompile_limit_hit=True):
         compile_apart(network.blocks, backend="eager")
-        network(images, torch.arange(2)).backward()
+        loss: Tensor = network(images, torch.arange(2))
+        loss.backward()  # type: ignore[no-untyped-call]
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > limit  # blocks alike may share one
 
 

@@ -223,6 +223,8 @@ _ZERO_MS = 0.005
 #: What noise may have made, and costs less than this share of what it has not, is no word worth; and what is less than
 #: this share of what noise may have made is not what to begin with.
 _FAR_BELOW = 0.25
+#: What costs this share of what is bounded, for sure, comes before the bound.
+_NEARLY = 0.75
 #: What is there for sure and costs less than this share of the step is not what to begin with, either.
 _TRIFLE = 0.02
 #: Bounds that weigh less than this share of the step are not what it is about.
@@ -385,15 +387,17 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings, most costly first; what the job is (`is_all_of_it`) behind faults that are there for sure.
 
     Of all that travels, none is needless as far as is known; a rank that stands still is to be mended, if it costs
-    less. A fault that is far below it goes behind it all the same.
+    less. A fault that is far below it goes behind it all the same. A bound goes behind a fault that costs nearly as
+    much: of the one nobody knows how much can be had, the other can be mended.
     """
     faults = [weight(one) for one in findings if not one.at_most and ((one.low_ms or 0.0) > 0 or is_certain(one))]
 
     def key(one: Finding) -> tuple[float, bool]:
         own = weight(one)
-        if not is_all_of_it(one):
+        if not (one.at_most or is_all_of_it(one)):
             return -own, False
-        return -min([own, *(ms for ms in faults if ms >= _FAR_BELOW * own)]), True
+        least = _FAR_BELOW if is_all_of_it(one) else _NEARLY
+        return -min([own, *(ms for ms in faults if ms >= least * own)]), True
 
     return sorted(findings, key=key)
 
