@@ -64,5 +64,5 @@ def _median_of_others(table: Ints) -> npt.NDArray[np.float64]:
         np.where(middle < place, ascending[middle], ascending[middle + 1])
         for middle in ((others - 1) // 2, others // 2)
     )
-    middle_ones: npt.NDArray[np.float64] = (low + high) / 2
-    return middle_ones
+    median: npt.NDArray[np.float64] = (low + high) / 2
+    return median
