@@ -1,9 +1,10 @@
 """A host without another rank to compare with: interrupted now here and now there, or held up where its program is."""
 
 import numpy as np
+import pytest
 
 from scalescope.report.text.findings import because
-from scalescope.scaling.evidence.causes.common_steps import CommonSteps
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps, against_others
 from scalescope.scaling.evidence.causes.starvation import starved_causes
 from scalescope.scaling.evidence.gaps import Located
 from scalescope.scaling.evidence.host_evidence import HostEvidence
@@ -64,3 +65,10 @@ def test_loading_that_nobody_annotated_is_told_with_how_long_it_takes() -> None:
     gap = EvidenceRow(kind="figure", name="gap_before aten::empty", ms=11.6, calls=1.0)
     finding = Finding(code="data_loading", ms=11.4, low_ms=8.1, high_ms=14.7, backed="replay", evidence=(gap,))
     assert because(finding).startswith("the hosts load data for 11.6 ms a step while the device")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_a_rank_is_laid_beside_the_median_of_the_others_equal_ones_included(ranks: int) -> None:
+    table = np.random.default_rng(ranks).integers(0, 6, (ranks, 200)) * 1_000_003
+    expected = [table[at] - np.median(np.delete(table, at, axis=0), axis=0) for at in range(ranks)]
+    np.testing.assert_array_equal(against_others(table), np.rint(expected).astype(np.int64))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.collective import RankCollective, share_members
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import Match, match_collectives
 from scalescope.scaling.ranks.summary import RankSummary, summarise
@@ -51,6 +51,16 @@ def test_both_gloo_ranks_hold_the_same_collectives_with_the_operations_torch_cal
 def one(start: int, end: int, **more: object) -> RankCollective:
     reported = {"operation": "all_reduce", "elements": 10, "group": "0", "group_ranks": (0, 1), "group_size": 2}
     return RankCollective(start=start, end=end, **(reported | more))  # type: ignore[arg-type]
+
+
+def test_ranks_share_one_object_for_the_ranks_of_a_group_whatever_they_change_between() -> None:
+    world, pair = tuple(range(1000)), (0, 1)
+    ranks = [[one(0, 1, group_ranks=(*members,)) for members in (world, pair, world, ())] for _ in range(3)]
+    share_members(ranks)
+    for own in ranks:
+        assert [collective.group_ranks for collective in own] == [world, pair, world, ()]
+        assert all(mine.group_ranks is first.group_ranks for mine, first in zip(own[:3], ranks[0][:3], strict=True))
+    assert {world: 1}[ranks[0][0].group_ranks] == 1, "its hash is a tuple's"
 
 
 def test_sequence_numbers_decide_against_overlap() -> None:

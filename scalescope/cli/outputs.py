@@ -171,10 +171,14 @@ def add_bundle(parser: argparse.ArgumentParser, flag: str, what: str) -> None:
 
 
 class Outputs:
-    """Where answers go; what goes to standard output is kept until the verb has ended well."""
+    """Where answers go; what goes to standard output is kept until the verb has ended well.
 
-    def __init__(self) -> None:
+    `alone`: standard output holds one of them and nothing else, so that what else is printed need not be made.
+    """
+
+    def __init__(self, alone: bool = False) -> None:
         self.printed: list[str] = []
+        self.alone = alone
 
     def put_json(self, target: Path | None, answer: object) -> None:
         """Hand over an answer as JSON. Raises UserError where its file cannot be written."""
@@ -203,7 +207,7 @@ def outputs(**targets: Path | None) -> Iterator[Outputs]:
     alone = [flag for flag, target in targets.items() if target == STDOUT]
     if len(alone) > 1:
         raise UserError(f"--{alone[0]} and --{alone[1]} both print; name a FILE for one of them")
-    collected = Outputs()
+    collected = Outputs(bool(alone))
     if not alone:
         yield collected
         return

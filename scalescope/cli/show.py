@@ -62,8 +62,6 @@ def told(answers: Sequence[Answer], paths: Sequence[Path]) -> ExitCode:
 def _show(asked: Asked, executor: Executor | None, out: Outputs) -> list[Answer]:
     """Return the answers of plain traces."""
     found = _analysed(asked, executor)
-    from scalescope.report.terminal.console import make_console
-
     for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
         run.groups = named_roles(run.groups, asked.roles)
     if asked.json is not None or asked.markdown is not None:
@@ -76,12 +74,16 @@ def _show(asked: Asked, executor: Executor | None, out: Outputs) -> list[Answer]
             from scalescope.report.markdown import for_an_issue
 
             out.put(asked.markdown, for_an_issue(written))
-    console = make_console()
     plain = [answer for path, answers in found for answer in answers if not _is_run(path) or asked.bases]
     shown = redacted_answers(plain, asked.paths) if asked.redact else plain
     report = (
         write_page(shown, asked.paths[0], asked.html, redact=asked.redact) if plain and asked.html is not None else None
     )
+    if out.alone and (asked.bases or not any(_is_run(path) for path, _ in found)):
+        return plain
+    from scalescope.report.terminal.console import make_console
+
+    console = make_console()
     _print_relations(plain, console)
     for path, answers in found:
         if _is_run(path) and not asked.bases:

@@ -1,5 +1,7 @@
 """Element types: one name and one size each, whoever named them. Torch-free."""
 
+from functools import lru_cache
+
 #: Bytes of an element, by torch's name.
 BYTES = {
     "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16, "float32": 4, "int32": 4, "uint32": 4,
@@ -16,6 +18,7 @@ _ALIASES = {
 }  # fmt: skip
 
 
+@lru_cache(1024)
 def canonical_dtype(name: str) -> str:
     """Return torch's name of an element type, however it is spelled; an unknown one comes back in lower case."""
     bare = name.lower().removeprefix("c10::")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 
 class Waiting(Enum):
@@ -101,6 +102,7 @@ _BY_SPELLING = {
 }
 
 
+@lru_cache(1024)
 def canonical_operation(name: str) -> str:
     """Return the one name of an operation for a trace's `Collective name` or an annotation such as `gloo:all_reduce`.
 

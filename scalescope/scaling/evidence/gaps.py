@@ -233,8 +233,8 @@ def _neighbours(operators: Spans, gaps: Intervals, objects: Mask) -> tuple[Ints,
     return before, after
 
 
-#: So many operators are looked at for the one that a gap lies in.
-_FAR_BACK = 2_000
+#: So many operators are looked at for the one that a gap lies in; first a few, for all gaps at once.
+_FAR_BACK, _NEAR = 2_000, 16
 
 
 def _insides(operators: Spans, gaps: Intervals) -> Ints:
@@ -247,6 +247,11 @@ def _insides(operators: Spans, gaps: Intervals) -> Ints:
     found[leaf] = operators.name[last[leaf]]
     reach = np.maximum.accumulate(operators.end)
     open_ones = np.flatnonzero(~leaf & (last >= 0) & (reach[last] >= gaps.ends))
+    near = last[open_ones, None] - np.arange(_NEAR)
+    holds = (near >= 0) & (operators.end[np.maximum(near, 0)] >= gaps.ends[open_ones, None])
+    held = holds.any(axis=1)
+    found[open_ones[held]] = operators.name[near[held, holds[held].argmax(axis=1)]]
+    open_ones = open_ones[~held]
     rows = zip(open_ones.tolist(), last[open_ones].tolist(), gaps.ends[open_ones].tolist(), strict=True)
     for index, row, end in rows:
         first = max(row - _FAR_BACK, -1) + 1

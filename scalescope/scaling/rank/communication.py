@@ -2,6 +2,7 @@
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from scalescope.records.operations import OPERATION_FACTS, PAIRWISE
 from scalescope.scaling.rank.collective import GroupNames
@@ -67,7 +68,7 @@ def link_by_order(trace: Trace, start: Ints, stream: Ints, launch: Ints, communi
     lost = np.flatnonzero((communication == UNKNOWN) & (launch < 0))
     if not lost.size or np.unique(stream[lost]).size > 1:
         return
-    taken = {int(index) for index in communication if index >= 0}
+    taken = set(communication[communication >= 0].tolist())
     calls = [call for call in communication_calls(trace) if not (call.indices & taken)]
     if not calls or len(calls) > lost.size:
         return
@@ -126,11 +127,8 @@ def communication_calls(trace: Trace) -> list[CommunicationCall]:
 def _merge(outer: CommunicationArgs, inner: CommunicationArgs, name: str) -> CommunicationArgs:
     """Fill in what the outer span does not say; a record's own group and counts are the better ones."""
     one, other = (inner, outer) if name == "record_param_comms" and inner.group is not None else (outer, inner)
-    fields = {
-        field: getattr(one, field) if getattr(one, field) is not None else getattr(other, field)
-        for field in CommunicationArgs.__struct_fields__
-    }
-    return CommunicationArgs(**fields)
+    said = [here if here is not None else there for here, there in zip(astuple(one), astuple(other), strict=True)]
+    return CommunicationArgs(**dict(zip(CommunicationArgs.__struct_fields__, said, strict=True)))
 
 
 def is_own_launch(trace: Trace, call: CommunicationCall, instant: int) -> bool:
@@ -150,9 +148,10 @@ def link_coalesced(trace: Trace, launch: Ints, thread: Ints, communication: Ints
     the one to a higher rank stands for all: in a pipeline activations go there, and what is sent and what comes back
     share kernels with the same partner. `communication` is filled in.
     """
-    told = {index for index in communication.tolist() if index >= 0}
+    told = set(communication[communication >= 0].tolist())
     known = {index for index in told if trace.communications[index].operation in OPERATION_FACTS}
-    unknown = np.array([value != NO_COMMUNICATION and value not in known for value in communication.tolist()], bool)
+    unknown = communication != NO_COMMUNICATION
+    unknown[unknown] = [index not in known for index in communication[unknown].tolist()]
     kernels = np.flatnonzero(unknown & (launch >= 0))
     if not kernels.size:
         return

@@ -13,6 +13,7 @@ whose operators in there are the batch's.
 """
 
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -49,6 +50,7 @@ _MOSTLY = 0.75
 STRONG, WEAK, SILENT = 2, 1, 0
 
 
+@lru_cache(4096)
 def says_loading(name: str) -> int:
     """Return how clearly an annotation's name says that a batch is fetched: STRONG, WEAK or SILENT (-1: it is not)."""
     if name == ANNOTATION or _ENUMERATED.match(name):

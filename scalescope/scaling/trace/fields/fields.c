@@ -37,7 +37,7 @@ struct fields {
 };
 
 struct reader {
-  const char *text, *end;
+  const char *text;
   struct fields *out;
   int32_t *slots; /* a hash table of strings, -1 where one is free */
   uint64_t mask;
@@ -69,22 +69,9 @@ static int is_hex(char sign) {
   return is_digit(sign) || (sign >= 'a' && sign <= 'f') || (sign >= 'A' && sign <= 'F');
 }
 
-#define EACH(byte) (0x0101010101010101u * (byte))
-/* The highest bit of each byte that is 0; above one that is, others may be marked, too. */
-#define ZEROS(word) (((word) - EACH(1)) & ~(word) & EACH(0x80))
-
 /* Skip what a string holds without a look: all but its end, escapes, control characters and, of a plain one, what is
-   not ASCII. Eight signs at once; of a word with one to stop at, the first mark is the one that holds. */
-static inline place skip_plainly(const struct reader *reader, place at, int plain) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  for (; reader->end - at >= 8; at += 8) {
-    uint64_t word, marks;
-    memcpy(&word, at, 8);
-    marks = ZEROS(word ^ EACH('"')) | ZEROS(word ^ EACH('\\')) | ((word - EACH(0x20)) & ~word & EACH(0x80));
-    if (plain) marks |= word & EACH(0x80);
-    if (marks) return at + (__builtin_ctzll(marks) >> 3);
-  }
-#endif
+   not ASCII. (Eight signs at once take longer: most strings are shorter.) */
+static inline place skip_plainly(place at, int plain) {
   while (*at != '"' && *at != '\\' && (unsigned char)*at >= 0x20 && !(plain && (unsigned char)*at >= 0x80)) ++at;
   return at;
 }
@@ -101,25 +88,25 @@ static place skip_escape(place at) {
   return at + 1;
 }
 
-static inline place skip_string(const struct reader *reader, place at) {
+static inline place skip_string(place at) {
   MUST(*at == '"');
   ++at;
-  while (*(at = skip_plainly(reader, at, 0)) != '"') MUST(*at == '\\' && (at = skip_escape(at)));
+  while (*(at = skip_plainly(at, 0)) != '"') MUST(*at == '\\' && (at = skip_escape(at)));
   return at + 1;
 }
 
 /* A string of ASCII without escapes: what it says is what stands there, from `at` + 1 on. */
-static inline place skip_ascii(const struct reader *reader, place at) {
+static inline place skip_ascii(place at) {
   MUST(*at == '"');
-  at = skip_plainly(reader, at + 1, 1);
+  at = skip_plainly(at + 1, 1);
   MUST(*at == '"');
   return at + 1;
 }
 
 /* A key, its colon, and the space around it. */
-static inline place take_key(const struct reader *reader, place at, place *key, int64_t *length) {
+static inline place take_key(place at, place *key, int64_t *length) {
   *key = at + 1;
-  MUST(at = skip_ascii(reader, at));
+  MUST(at = skip_ascii(at));
   *length = at - 1 - *key;
   return take(skip_space(at), ':');
 }
@@ -151,13 +138,13 @@ static place skip_word(place at, const char *word) {
   return at + length;
 }
 
-static place skip_value(const struct reader *reader, place at, int depth);
+static place skip_value(place at, int depth);
 
-static place skip_list(const struct reader *reader, place at, int depth) {
+static place skip_list(place at, int depth) {
   MUST(depth < DEEPEST && (at = take(at, '[')));
   if (*at != ']')
     for (;;) {
-      MUST(at = skip_value(reader, at, depth + 1));
+      MUST(at = skip_value(at, depth + 1));
       at = skip_space(at);
       if (*at == ']') break;
       MUST(at = take(at, ','));
@@ -165,12 +152,12 @@ static place skip_list(const struct reader *reader, place at, int depth) {
   return at + 1;
 }
 
-static place skip_object(const struct reader *reader, place at, int depth) {
+static place skip_object(place at, int depth) {
   MUST(depth < DEEPEST && (at = take(at, '{')));
   if (*at != '}')
     for (;;) {
-      MUST((at = skip_string(reader, at)) && (at = take(skip_space(at), ':')));
-      MUST(at = skip_value(reader, at, depth + 1));
+      MUST((at = skip_string(at)) && (at = take(skip_space(at), ':')));
+      MUST(at = skip_value(at, depth + 1));
       at = skip_space(at);
       if (*at == '}') break;
       MUST(at = take(at, ','));
@@ -178,11 +165,11 @@ static place skip_object(const struct reader *reader, place at, int depth) {
   return at + 1;
 }
 
-static place skip_value(const struct reader *reader, place at, int depth) {
-  if (*at == '"') return skip_string(reader, at);
-  if (*at == '[') return skip_list(reader, at, depth);
+static place skip_value(place at, int depth) {
+  if (*at == '"') return skip_string(at);
+  if (*at == '[') return skip_list(at, depth);
   switch (*at) {
-    case '{': return skip_object(reader, at, depth);
+    case '{': return skip_object(at, depth);
     case 't': return skip_word(at, "true");
     case 'f': return skip_word(at, "false");
     case 'n': return skip_word(at, "null");
@@ -258,7 +245,7 @@ static inline uint64_t hash_of(place begin, int64_t length) {
 /* A string, by its number among those found so far. Spelt in two ways it has two; Python tells that they are one. */
 static place take_string(struct reader *reader, place begin, int64_t *number) {
   place at;
-  MUST(at = skip_string(reader, begin));
+  MUST(at = skip_string(begin));
   int64_t length = at - begin;
   struct fields *out = reader->out;
   int64_t *begins = out->strings, *ends = out->strings + out->strings_room;
@@ -281,9 +268,9 @@ static place take_string(struct reader *reader, place begin, int64_t *number) {
 }
 
 /* A word or null, which Python makes a string or None; `*is_word` tells which. */
-static place skip_word_or_null(const struct reader *reader, place at, int64_t *is_word) {
+static place skip_word_or_null(place at, int64_t *is_word) {
   *is_word = *at == '"';
-  return *is_word ? skip_ascii(reader, at) : skip_word(at, "null");
+  return *is_word ? skip_ascii(at) : skip_word(at, "null");
 }
 
 #define IS(word) (length == sizeof(word) - 1 && memcmp(key, word, sizeof(word) - 1) == 0)
@@ -291,7 +278,7 @@ static place skip_word_or_null(const struct reader *reader, place at, int64_t *i
 /* Any value, and where it stands: its begin in a cell and its end in the next. */
 static inline place skip_and_note(const struct reader *reader, place begin, int64_t *cells) {
   place at;
-  MUST(at = skip_value(reader, begin, 0));
+  MUST(at = skip_value(begin, 0));
   cells[0] = begin - reader->text;
   cells[1] = at - reader->text;
   return at;
@@ -306,11 +293,11 @@ static inline place take_argument(struct reader *reader, place at, place key, in
       if (IS("grid")) return take_product(at, cells + BLOCKS);
       if (IS("Rank")) return take_integer(at, &ignored);
       if (IS("name"))
-        return *at == '"' || *at == 'n' ? skip_word_or_null(reader, at, &ignored) : take_integer(at, &ignored);
+        return *at == '"' || *at == 'n' ? skip_word_or_null(at, &ignored) : take_integer(at, &ignored);
       break;
     case 5: case 6:
       if (IS("bytes")) return take_integer(at, &ignored);
-      if (IS("dtype")) return skip_word_or_null(reader, at, &ignored);
+      if (IS("dtype")) return skip_word_or_null(at, &ignored);
       if (IS("stream")) return take_integer(at, cells + STREAM);
       if (IS("device")) return take_integer(at, cells + DEVICE);
       break;
@@ -329,14 +316,14 @@ static inline place take_argument(struct reader *reader, place at, place key, in
       if (IS("Out msg size") || IS("In msg nelems") || IS("Out msg nelems")) return take_integer(at, &ignored);
       break;
     case 15:
-      if (IS("Collective name")) return skip_word_or_null(reader, at, cells + TALKS);
+      if (IS("Collective name")) return skip_word_or_null(at, cells + TALKS);
       break;
     case 18: case 19: case 25:
       if (IS("Process Group Name") || IS("Process Group Ranks") || IS("Process Group Description"))
-        return skip_word_or_null(reader, at, &ignored);
+        return skip_word_or_null(at, &ignored);
       break;
   }
-  return skip_value(reader, at, 0);
+  return skip_value(at, 0);
 }
 
 static place take_arguments(struct reader *reader, place at) {
@@ -345,7 +332,7 @@ static place take_arguments(struct reader *reader, place at) {
     for (;;) {
       place key;
       int64_t length;
-      MUST(at = take_key(reader, at, &key, &length));
+      MUST(at = take_key(at, &key, &length));
       MUST(at = take_argument(reader, at, key, length));
       at = skip_space(at);
       if (*at == '}') break;
@@ -367,7 +354,7 @@ static inline place take_field(struct reader *reader, struct seen *seen, place a
   }
   if (IS("cat")) return take_string(reader, at, cells + CATEGORY);
   if (IS("name")) return take_string(reader, at, cells + NAME);
-  if (IS("pid")) return *at == '"' ? skip_word_or_null(reader, at, &ignored) : take_integer(at, &ignored);
+  if (IS("pid")) return *at == '"' ? skip_word_or_null(at, &ignored) : take_integer(at, &ignored);
   if (IS("tid")) {
     int is_word = *at == '"';
     cells[is_word ? THREAD : THREAD_WORD] = is_word ? 0 : -1; /* given twice, the last counts */
@@ -383,7 +370,7 @@ static inline place take_field(struct reader *reader, struct seen *seen, place a
     seen->arguments = 1;
     return take_arguments(reader, at);
   }
-  return skip_value(reader, at, 0);
+  return skip_value(at, 0);
 }
 
 static place take_event(struct reader *reader, place at) {
@@ -399,7 +386,7 @@ static place take_event(struct reader *reader, place at) {
     for (;;) {
       place key;
       int64_t length;
-      MUST(at = take_key(reader, at, &key, &length));
+      MUST(at = take_key(at, &key, &length));
       MUST(at = take_field(reader, &seen, at, key, length));
       at = skip_space(at);
       if (*at == '}') break;
@@ -438,12 +425,12 @@ int scalescope_fields_layout(void) { return VERSION * 1000 + (int)sizeof(struct 
 int scalescope_fields(const char *text, int64_t length, struct fields *out) {
   uint64_t slots = 64;
   while (slots < 2 * (uint64_t)out->strings_room) slots *= 2;
-  struct reader reader = {.text = text, .end = text + length, .out = out, .mask = slots - 1};
+  struct reader reader = {.text = text, .out = out, .mask = slots - 1};
   reader.slots = malloc(slots * sizeof *reader.slots);
   out->rows = out->strings_found = out->events = out->farthest = 0;
   if (!reader.slots) return 0;
   memset(reader.slots, 0xFF, slots * sizeof *reader.slots);
-  int whole = take_array(&reader, text) == reader.end;
+  int whole = take_array(&reader, text) == text + length;
   free(reader.slots);
   return whole;
 }
