@@ -275,6 +275,9 @@ def test_the_copies_of_a_loop_cost_with_what_its_host_stands_still_for(tmp_path:
 def test_a_cause_that_the_replayed_steps_have_too_often_takes_no_more_than_the_step() -> None:
     """*243.0 ms, 107.7%* was told of one stall of 800 ms in three steps, two of which were replayed."""
     once = Candidate(code="host_stall")
-    scene = cast(Scene, SimpleNamespace(step_ms=347.0, analysis=SimpleNamespace(as_run=None)))
+    scene = cast(
+        Scene,
+        SimpleNamespace(step_ms=347.0, analysis=SimpleNamespace(as_run=None), replayer=SimpleNamespace(known_ns=None)),
+    )
     gain = pricing.Gain(once, 243.0, 0.0, 577.0, beside_ms=-121.0)
     assert pricing._finding(scene, gain).fraction == pytest.approx(243 / 347)

@@ -11,12 +11,13 @@ from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, StepSplit
+from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then
-from tests.host_traces import HostTrace, backward, forward, optimise
+from tests.host_traces import HostTrace, backward, forward, optimise, plain_step
 
 
 def split(rank: int, step: int, *, open_ended: bool = False, **parts: float) -> StepSplit:
@@ -192,3 +193,30 @@ def test_what_comes_before_a_graph_that_begins_a_step_is_before_the_last_step_to
     assert isinstance(found, RunAnalysis)
     first = found.findings[0]
     assert first.code == "host_stall" and first.ms == pytest.approx(6.0, rel=0.03)
+
+
+@pytest.mark.parametrize("long", [{2}, {1, 4}])
+def test_what_some_steps_have_costs_what_a_known_mean_step_has_beyond_the_others(
+    long: set[int], tmp_path: Path
+) -> None:
+    """40 ms in one or two of six steps of 4: nobody knows how often, but 14 ms in the mean of all steps are 10 of it.
+
+    Of a checkpoint in every fourth step, one of three recorded, 0 to 90 ms were told where it was 26.
+    """
+
+    def step(trace: HostTrace, number: int) -> None:
+        plain_step(trace, 60.0)
+        trace.item()
+        if number in long:
+            trace.idle(40_000.0)
+
+    HostTrace().steps(7, step).write(tmp_path)
+    told, untold = (
+        analyze([tmp_path], untraced=given_steps([ms], [tmp_path]) if ms else None)[0] for ms in (14.0, None)
+    )
+    assert isinstance(told, RunAnalysis) and isinstance(untold, RunAnalysis)
+    first, without = told.findings[0], untold.findings[0]
+    assert first.code == without.code == "host_stall"
+    assert first.ms == pytest.approx(10.0, rel=0.03)
+    assert first.low_ms == pytest.approx(9.5, abs=0.1) and first.high_ms == pytest.approx(10.5, abs=0.1)
+    assert without.low_ms is not None and without.high_ms is not None and without.high_ms > 20.0 > without.low_ms

@@ -50,6 +50,8 @@ ON_DEVICES = 0.025
 _MOST_REPLAYS = 10
 #: Of the scales that are replayed to find the least one at which a step is short enough.
 _CROSSING = 5
+#: Of the scales that are replayed to find a bound of one that is known already.
+_REFINED = 2
 #: Of devices' paces that are tried.
 _MOST_PACES = 3
 #: Of the scales that are tried for what the hosts' own calls take: halvings of the interval.
@@ -149,9 +151,10 @@ class _Replays(msgspec.Struct):
         by_hosts = self.scale_of_hosts(step_ns)
         if by_hosts is not None and self.is_its_hosts(near):
             return by_hosts
-        if not self.at(HIGHEST_SCALE) <= step_ns <= self.at(0.0):
-            return self._between_replays(step_ns)
-        _solve(self, step_ns, near)
+        for _ in range(_REFINED):
+            tried = self._between_replays(step_ns)
+            if tried in self.steps or abs(self.at(tried) - step_ns) <= _NEAR * step_ns:
+                break
         return self._between_replays(step_ns)
 
     def is_its_hosts(self, scale: float) -> bool:

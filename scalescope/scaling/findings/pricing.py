@@ -27,6 +27,7 @@ from scalescope.scaling.findings.candidate import BY_CHANCE, Candidate, Scene, S
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif.replayer import LEAST_SHARE
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 #: A cause that brings so much of the step is a finding however much steps differ.
@@ -155,7 +156,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     gains = [
         Gain(one, ms, max(0.0 if _may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
         if one.seen is None
-        else _now_and_then(one, ms, one.seen)
+        else _now_and_then(scene, one, ms, one.seen, alone=sum(other.seen is not None for other in candidates) == 1)
         for one, ms, part in zip(candidates, shares, sure, strict=True)
     ]
     gains = beside_the_known_step(scene, gains, whole)
@@ -264,10 +265,22 @@ def _may_be_chance(scene: Scene, candidate: Candidate) -> bool:
     return not (is_beyond_chance(candidate.beyond_ms, looked_at) or is_beyond_chance(capped, looked_at))
 
 
-def _now_and_then(candidate: Candidate, ms: float, seen: Seen) -> Gain:
-    """Return what a cause of some steps brings, by how often it is there in all of them, not in the replayed ones."""
+def _now_and_then(scene: Scene, candidate: Candidate, ms: float, seen: Seen, *, alone: bool) -> Gain:
+    """Return what a cause of some steps brings, by how often it is there in all of them, not in the replayed ones.
+
+    `alone`: no other cause is there in some steps. Then so much longer as a mean step that is known is than the typical
+    one, so much it costs in all steps, however often; a median is no longer.
+    """
     mean = ms * seen.share / seen.replayed
-    return Gain(candidate, mean, *seen.bounds(mean), beside_ms=mean - ms)
+    low, high = seen.bounds(mean)
+    known, usual = scene.replayer.known_ns, scene.replayer.usual_ns
+    if alone and not seen.period and known is not None and usual is not None:
+        beyond = known.value - usual
+        half = math.hypot((known.high - known.low) / 2, ON_DEVICES * usual, LEAST_SHARE * beyond)
+        if beyond > 2 * half and low <= beyond / 1e6 <= high:
+            mean = beyond / 1e6
+            low, high = max(low, mean - half / 1e6), min(high, mean + half / 1e6)
+    return Gain(candidate, mean, low, high, beside_ms=mean - ms)
 
 
 def _is_at_its_power(scene: Scene, step_ms: float) -> bool:

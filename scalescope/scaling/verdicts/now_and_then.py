@@ -9,6 +9,7 @@ A device that waits for launches in a step in which it also computes far more th
 launched, as in validation: that is more work, not a host that stands still, and recording lengthens it like the rest.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import msgspec
 from scalescope.records.statistics import half_of_mean, share_95
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
     IN_STEPS,
     TIMES_COMPUTE,
@@ -63,6 +65,10 @@ _BY_TURNS = 0.25
 _REGULAR = 3
 #: In the mean it costs this share of the step.
 _WORTH_SAYING = 0.02
+#: The other steps are known within this share of them: so much slower are devices while they are recorded.
+_OTHERS_WITHIN = 0.025
+#: Nothing is told surer than this share of it.
+_LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,8 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         each, ms, low, high, step_ms = each * likely, ms * likely, low * least, high * most, mean_ms * likely
         waits_ms = likely * sum(long.part_ms) / long.of
         longer_by = EvidenceRow(kind="figure", name=TIMES_COMPUTE, ms=waits_ms, value=long.times_compute)
+    elif (told := _beyond_the_others(analysis.as_run, typical_ms, mean_ms)) is not None and low <= told.value <= high:
+        ms, low, high = told.value, max(low, told.low), min(high, told.high)
     row = EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long.at)), value=float(long.of))
     return Finding(
         code=code,
@@ -162,6 +170,23 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         remedy=Remedy(cure=cure),
         backed="measured",
     )
+
+
+def _beyond_the_others(as_run: AsRun | None, typical_ms: float, recorded_ms: float) -> Interval | None:
+    """Return by how much a mean step that is known is longer than the typical one, ms: what longer ones cost it.
+
+    However few of a window's steps they are, so much they have in all steps. None where recording's scale was found by
+    that step, as which the window's mean then counts; or where it is not longer, as a median is, which has none of it.
+    """
+    if as_run is None or as_run.step_ms is None or as_run.untraced_ms is None or as_run.contradicts is not None:
+        return None
+    if as_run.reason != "not_reached" and as_run.source != "not_needed":
+        return None
+    likely, _, _ = _of_recorded(as_run, recorded_ms)
+    known, others_ms = as_run.untraced_ms, likely * typical_ms
+    beyond = known.value - others_ms
+    half = math.hypot((known.high - known.low) / 2, _OTHERS_WITHIN * others_ms, _LEAST_SHARE * beyond)
+    return Interval(beyond, beyond - half, beyond + half) if beyond > 2 * half else None
 
 
 def _of_recorded(as_run: AsRun | None, recorded_ms: float) -> tuple[float, float, float]:

@@ -33,7 +33,7 @@ from scalescope.scaling.replay.whatif.unchanged import Assumed, Unchanged
 
 #: Nothing is predicted surer than this share of the change: so far off were known delays, taken out of traces of 2 and
 #: 4×H200, from runs that never had them.
-_LEAST_SHARE = 0.05
+LEAST_SHARE = 0.05
 #: So many activities must be run in all for processes of their own to pay off: where C runs them, where Python does.
 _WORTH_PROCESSES, _WORTH_PROCESSES_IN_PYTHON = 1_000_000, 100_000
 #: Between the bounds of recording's scale, the step must move by so much for it to tell what follows it.
@@ -101,7 +101,7 @@ class Replayer(Unchanged):
         run_so = whole and change == Change(without=change.without)
         left = self._half_of_what_is_left(center) if run_so else math.inf
         own = min(half_of_mean(self._own_differences(center, middles)), left, self._half_by_length(center))
-        noise = max(own, _LEAST_SHARE * abs(middles[0]))
+        noise = max(own, LEAST_SHARE * abs(middles[0]))
         # what is assumed is wrong for other reasons than those that steps differ for
         below, above = middles[0] - min(middles.values()), max(middles.values()) - middles[0]
         return Prediction(
@@ -149,6 +149,16 @@ class Replayer(Unchanged):
         left = half_of_mean([step + delta for step, delta in zip(steps, deltas, strict=True)])
         off = abs(self.base_ns - self.known_ns.value) + (self.known_ns.high - self.known_ns.low) / 2
         return math.hypot(left, off)
+
+    @property
+    def usual_ns(self) -> float | None:
+        """The typical step as run of the mean rank; None where the mean of the replayed ones was fitted to one,
+        or hosts compute.
+        """
+        if self.on_cpu or (self._recording is not None and self._recording.fitted):
+            return None
+        medians = [statistics.median(own) for own in self.base.values() if own]
+        return statistics.fmean(medians) if medians else None
 
     def left_ns(self, change: Change) -> float | None:
         """Return how long the mean step is without what a change takes out; None where nothing tells that it is even.
