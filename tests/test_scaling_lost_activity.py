@@ -154,3 +154,26 @@ def test_transfers_that_are_paired_wrongly_are_not_called_lost(tmp_path: Path) -
     assert isinstance(run, RunAnalysis)
     assert any("amid others missing on rank 1" in one for one in run.quality.reasons)
     assert run.quality.incomplete_ranks == [] and run.findings
+
+
+def test_collectives_that_lack_their_launches_too_accuse_nobody(tmp_path: Path) -> None:
+    """What the host gave to NCCL ran: rank 0 was told to cost 3.9 ms, by products beside a wait that nobody sees."""
+    lost = {
+        one["args"]["correlation"]
+        for rank in (0, 1)
+        for one in json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))["traceEvents"]
+        if one.get("cat") == "kernel" and is_collective(one)
+    }
+    run = without(tmp_path, lambda _, __, one: one.get("args", {}).get("correlation") in lost)
+    assert run.quality.lossy_ranks == [0, 1] and run.findings == []
+    assert run.unpriced is not None and run.unpriced.code == "lost"
+
+
+def test_a_step_that_is_missing_makes_the_one_before_it_no_longer(tmp_path: Path) -> None:
+    """*48.2% of the 161.1 ms step is compute; 81.8 ms idle (queued)* was told of steps of 80.5 ms."""
+    events = json.loads(gzip.decompress((DATA / "rank0.json.gz").read_bytes()))["traceEvents"]
+    host = [one for one in events if one.get("cat") == "user_annotation"]
+    begins = sorted(one["ts"] for one in host if one["name"].startswith("ProfilerStep"))
+    run = without(tmp_path, lambda _, __, one: begins[1] <= one.get("ts", 0) < begins[2])
+    assert [one.window_ms for one in run.steps] == [pytest.approx(80.5, abs=0.3)] * 2
+    assert any("a step is missing by the ProfilerSteps' numbers; 1 step before" in one for one in run.quality.reasons)

@@ -302,7 +302,7 @@ def test_a_plain_trace_folder_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_trace_files_named_one_by_one_are_one_run() -> None:
     (answer,) = analyze(sorted((DATA / "gpt_ddp_n2").iterdir()))
-    assert answer == analyze_run(DATA / "gpt_ddp_n2")
+    assert [answer] == analyze([DATA / "gpt_ddp_n2"])
 
 
 @pytest.mark.parametrize("name", ["gpt_ddp_n1", "gpt_ddp_n2", "gpt_ddp_compile_n4"])

@@ -129,7 +129,10 @@ def analyze(
     files = [path for path in paths if path.is_file()]
     if len(files) > 1:
         sources = [source for file in files for source in find_sources(file)]
-        answers.append(explain_traces(sources, files[0].parent.name, jobs, executor).analysis)
+        together = explain_traces(sources, files[0].parent.name, jobs, executor, for_replay=True)
+        # by one of the files, as of a file alone: what else its folder holds is not asked for
+        whole = together.records or together.analysis.quality.verdict == "unusable"
+        answers.append(_completed(files[0], together, jobs, executor, outlook, None) if whole else together.analysis)
     read: list[tuple[Path, Explained]] = []
     for path in paths:
         if path in files and len(files) > 1:

@@ -187,6 +187,11 @@ def _faults(summary: RankSummary) -> list[str]:
             f"dur in µs, so {'divide' if many else 'multiply'} both by 1,000, if a converter wrote "
             f"{'ns' if many else 'ms'}"
         )
+    if evidence.steps_left_out:
+        faults.append(
+            f"{name}: a step is missing by the ProfilerSteps' numbers; {counted(evidence.steps_left_out, 'step')} "
+            "before or behind it not counted"
+        )
     if summary.mislinked:
         faults.append(
             f"{name}: {evidence.disordered} of {evidence.activities} device activities begin after one that was "

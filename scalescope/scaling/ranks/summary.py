@@ -72,6 +72,7 @@ class Evidence(msgspec.Struct, frozen=True):
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
     whole_steps: int | None = None  # of a file that ends early, where it tells steps
     quick_call_ns: int | None = None  # what the host's quickest calls take, where no call takes so long or short
+    steps_left_out: int = 0  # on the other side of a step that is missing
     updates: tuple[int, ...] = ()  # how often the optimizer stepped in each ProfilerStep, where it is annotated
 
 
@@ -209,7 +210,15 @@ def _summarise_device(trace: Trace, timeline: Timeline, launches: LaunchTimes) -
             spans, timeline.name[chosen], union(spans), shares.windows, trace.names, _by_label(timeline.collectives)
         ),
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
-        evidence=_evidence(trace, timeline.steps, launches, int(early.sum()), int(unlinked.sum()), whole),
+        evidence=_evidence(
+            trace,
+            timeline.steps,
+            launches,
+            int(early.sum()),
+            int(unlinked.sum()),
+            whole,
+            lost_collectives=0 if timeline.collectives else _called_in_vain(trace),
+        ),
         host_evidence=collect_host_evidence(trace, steps, loading, shares, timeline),
         busy=busy,
         busy_any=busy_any,
@@ -313,8 +322,16 @@ def _identity(trace: Trace) -> dict[str, Any]:
 
 
 def _evidence(
-    trace: Trace, steps: Steps, launches: LaunchTimes, before_window: int, unlinked: int, whole_steps: int | None
+    trace: Trace,
+    steps: Steps,
+    launches: LaunchTimes,
+    before_window: int,
+    unlinked: int,
+    whole_steps: int | None,
+    *,
+    lost_collectives: int = 0,
 ) -> Evidence:
+    """Count what speaks for or against a trace; `lost_collectives`: that are known to be missing, launches and all."""
     launching = np.array([is_kernel_launch(name) and "Graph" not in name for name in trace.names], bool)
     chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
     chosen = chosen[~_captured(trace, chosen)]
@@ -340,12 +357,13 @@ def _evidence(
         launches_without_activity=max(0, lost.size - nameless),
         copies=int(copies.size),
         copies_without_activity=int((~is_among(copies, trace.activities.correlation)).sum()),
-        lost_collectives=max(0, _inside_collectives(trace, lost) - nameless),
+        lost_collectives=max(lost_collectives, _inside_collectives(trace, lost) - nameless),
         disordered=disordered(trace, launches.start) if trace.framework == "torch" else 0,
         steps=steps.source,
         step_kinds=steps.kinds,
         whole_steps=whole_steps,
         quick_call_ns=impossible_call_ns(trace),
+        steps_left_out=steps.left_out,
         updates=updates_per_step(trace, steps),
     )
 
@@ -358,6 +376,20 @@ def _inside_collectives(trace: Trace, rows: Ints) -> int:
     return sum(
         bool(((thread == call.thread) & (start >= call.start) & (start <= call.end)).any())
         for call in communication_calls(trace)
+    )
+
+
+def _called_in_vain(trace: Trace) -> int:
+    """Return how many collectives between ranks the host gave to NCCL or RCCL, of a trace that has none on a device.
+
+    The library runs each of them there: a trace without any lacks them, with their launches or without.
+    """
+    if trace.header.distributed.world_size == 1:
+        return 0
+    names = [trace.names[name] for name in trace.annotations.name[list(trace.annotation_communication)].tolist()]
+    called = zip(names, trace.annotation_communication.values(), strict=True)
+    return sum(
+        name.startswith(("nccl:", "rccl:")) and trace.communications[index].group_size != 1 for name, index in called
     )
 
 

@@ -31,6 +31,8 @@ _MOST_UNREADABLE = 4
 #: What stands before and behind the events is no longer than this in any trace.
 _LONGEST_HEADER = 64 << 20
 _STEP = "ProfilerStep#"
+#: A thread works beside another one from this share of the other's operators on.
+_WORKS = 0.2
 #: So many of a file's rows are looked for once more, and so many of them are where it holds its events twice.
 _SAMPLE, _MOSTLY = 16, 0.75
 _BETWEEN_EVENTS = b" \t\r\n,"
@@ -77,7 +79,10 @@ def read_trace(path: Path, device: int | None = None) -> Trace:
 
 
 def _has_steps_at_once(trace: Trace) -> bool:
-    """Tell whether most steps are open on two threads at once, as where somebody has joined the files of ranks."""
+    """Tell whether most steps are open on two threads at once that both work, as where files of ranks were joined.
+
+    A profiler inside another one annotates the same steps, too, on a thread that does nothing else.
+    """
     steps = np.array([name.startswith(_STEP) for name in trace.names], bool)[trace.annotations.name]
     rows = np.flatnonzero(steps)
     rows = rows[np.lexsort((trace.annotations.start[rows], trace.annotations.name[rows]))]
@@ -85,6 +90,15 @@ def _has_steps_at_once(trace: Trace) -> bool:
     same = trace.annotations.name[first] == trace.annotations.name[second]
     same &= trace.annotations.thread[first] != trace.annotations.thread[second]
     same &= trace.annotations.start[second] < trace.annotations.end[first]
+    if not same.any():
+        return False
+    spans = trace.operators if len(trace.operators) else trace.runtime
+    busy = [
+        int((spans.thread == thread).sum())
+        for thread in np.unique(trace.annotations.thread[np.concatenate((first[same], second[same]))]).tolist()
+    ]
+    if min(busy) < _WORKS * max(busy):
+        return False
     return bool(np.unique(trace.annotations.name[second[same]]).size * 2 > np.unique(trace.annotations.name[rows]).size)
 
 

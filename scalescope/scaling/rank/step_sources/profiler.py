@@ -30,9 +30,22 @@ def _steps_of(spans: HostSpans, found: Ints, numbers: dict[int, int]) -> Steps:
     threads = spans.thread[order]
     thread = int(threads[0])
     order = order[threads == thread]
+    told = np.array([numbers[int(name)] for name in spans.name[order]], np.int64)
+    kept = _one_after_another(told)
     return Steps(
-        numbers=np.array([numbers[int(name)] for name in spans.name[order]], np.int64),
-        start=spans.start[order],
-        end=spans.end[order],
+        numbers=told[kept],
+        start=spans.start[order][kept],
+        end=spans.end[order][kept],
         thread=thread,
+        left_out=told.size - (kept.stop - kept.start),
     )
+
+
+def _one_after_another(numbers: Ints) -> slice:
+    """Return which steps are the longest stretch without a missing one; of several the last.
+
+    A step lasts until the next begins: before one that is missing it would last for both.
+    """
+    edges = [0, *(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), numbers.size]
+    first = max(range(len(edges) - 1), key=lambda at: (edges[at + 1] - edges[at], at))
+    return slice(edges[first], edges[first + 1])

@@ -16,6 +16,7 @@ class Steps(msgspec.Struct, frozen=True):
     thread: int | None  # the thread that annotates steps: the training loop's own
     source: StepSource | None = "profiler"  # what told them; None where nothing did
     kinds: tuple[str, ...] = ()  # of a server's iterations, one each
+    left_out: int = 0  # so many more there are, before or behind a step that is missing
 
     def __len__(self) -> int:
         return int(self.numbers.size)
@@ -35,11 +36,11 @@ class Steps(msgspec.Struct, frozen=True):
     def first(self, count: int) -> "Steps":
         """Return so many of the steps, from the first."""
         numbers, start, end = self.numbers[:count], self.start[:count], self.end[:count]
-        return Steps(numbers, start, end, self.thread, self.source, self.kinds[:count])
+        return Steps(numbers, start, end, self.thread, self.source, self.kinds[:count], self.left_out)
 
     def shifted(self, ns: int) -> "Steps":
         """Return the same steps on a clock that is so many ns ahead."""
-        return Steps(self.numbers, self.start + ns, self.end + ns, self.thread, self.source, self.kinds)
+        return Steps(self.numbers, self.start + ns, self.end + ns, self.thread, self.source, self.kinds, self.left_out)
 
 
 _NONE = np.empty(0, np.int64)
