@@ -211,9 +211,9 @@ def test_all_blocks_are_compiled_where_each_is_a_graph_of_its_own() -> None:
     images = torch.randn(2, 3, 32, 32).to(memory_format=torch.channels_last)
     limit = torch._dynamo.config.recompile_limit
     with torch._dynamo.config.patch(recompile_limit=limit, fail_on_recompile_limit_hit=True):
-        compile_apart(network.blocks, backend="eager")
+        compile_apart(list(network.blocks), backend="eager")
         loss: Tensor = network(images, torch.arange(2))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > limit  # blocks alike may share one
 
 
