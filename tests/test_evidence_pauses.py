@@ -65,7 +65,7 @@ def _first_finding(folder: Path) -> Finding:
 def test_pauses_that_come_back_have_a_period_where_none_is_missing(
     at: tuple[int, ...], period: int | None, tmp_path: Path
 ) -> None:
-    pauses_ms = dict.fromkeys(at, 6.0)
+    pauses_ms = dict.fromkeys(at, 20.0)  # which no device's queue hides
     (found,) = causes(tmp_path, pauses_ms, pauses_ms, steps=12)
     assert found.period == period
     first = _first_finding(tmp_path)

@@ -34,9 +34,13 @@ def test_one_channel_is_a_slow_transfer_though_the_recorded_hosts_are_as_slow(st
 
 @pytest.mark.parametrize("step_ms", [13.94, None])
 def test_slow_links_and_slow_hosts_do_not_hide_each_other(step_ms: float | None) -> None:
-    """The same, where the hosts take as long: either one mended alone brings nothing, and both a half of the step."""
+    """The same, where the hosts take as long: either one mended alone brings nothing, and both a half of the step.
+
+    Of the step that is told recording takes all that the hosts are late by; of others, what it costs is not known.
+    """
     analysis, _ = first("one_channel_slow_host_n2", step_ms)
-    assert {"slow_transfer", "host_bound"} <= {one.code for one in analysis.findings}
+    assert analysis.findings[0].code == "slow_transfer"
+    assert ("host_bound" in {one.code for one in analysis.findings}) == (step_ms is None)
     slow = next(one for one in analysis.findings if one.code == "slow_transfer")
     assert slow.ms == pytest.approx(5.42, rel=0.3)
 

@@ -84,7 +84,7 @@ def test_a_shorter_step_than_the_traced_ones_is_no_contradiction_where_those_dif
     in_lockstep(tmp_path, work, read)
     plain = analysed(tmp_path)
     assert plain.as_run is not None and plain.as_run.low_ms is not None
-    told = analysed(tmp_path, 0.93 * plain.as_run.low_ms)
+    told = analysed(tmp_path, 1.02 * plain.as_run.low_ms)  # its range has what they differ by in it
     assert told.as_run is not None and told.as_run.contradicts is None
     assert (told.findings[0].code, told.findings[0].rank) == ("host_stall", 1)
     far = analysed(tmp_path, 0.1 * plain.as_run.low_ms)

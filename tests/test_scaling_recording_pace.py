@@ -106,7 +106,7 @@ def test_a_few_steps_that_differ_know_the_mean_of_all_no_better_than_by_that() -
     assert as_run is not None and as_run.source == "range"
     assert as_run.step_ms is not None and as_run.low_ms is not None and as_run.high_ms is not None
     assert differ > 0.1 * as_run.step_ms
-    assert min(as_run.step_ms - as_run.low_ms, as_run.high_ms - as_run.step_ms) >= differ
+    assert as_run.high_ms - as_run.step_ms >= differ and as_run.step_ms / as_run.low_ms >= 1 + differ / as_run.step_ms
 
 
 UNKNOWN = Finding(

@@ -29,8 +29,7 @@ from scalescope.scaling.verdicts.efficiency import efficiency_of
 
 #: Interruptions that are found take no larger share of a host's time: what is left of it would say nothing any more.
 _MOST_INTERRUPTED = 0.75
-#: The steps' standard deviation over their mean, from which on they are uneven; of so many at least.
-UNEVEN = 0.06
+#: So few steps tell of their own mean what they differ by.
 _FEWEST = 3
 #: No step is so short, or so long, ms.
 _SHORTEST, _LONGEST = Interval(1e-3, 1e-3, 1e-3), Interval(1e7, 1e7, 1e7)
@@ -117,16 +116,6 @@ def _least_ms(activity: str, as_run: AsRun, ranks: Sequence[Split]) -> float:
     return 0.0 if as_run.recording_at_most_ms is None else max(0.0, busiest - as_run.recording_at_most_ms)
 
 
-def uneven_ms(replayer: Replayer) -> float:
-    """Return by how much the mean of a run's steps may be off that of the few replayed ones, ms; 0 where those are even
-    enough for that to be no news.
-    """
-    steps = _steps_ms(replayer)
-    if len(steps) < _FEWEST or statistics.pstdev(steps) < UNEVEN * statistics.fmean(steps):
-        return 0.0
-    return half_of_mean(steps)
-
-
 def spread_ms(replayer: Replayer) -> float:
     """Return by how much the mean of a run's steps may be off that of the few replayed ones, ms, however even."""
     steps = _steps_ms(replayer)
@@ -199,10 +188,11 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
     late = round(host_bound_ns(replayer.graph, timing))
     told = _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
     if untraced is None and told.low_ms is not None and told.high_ms is not None:
-        # a few steps know the mean of all no better than by what they differ
+        # a few steps know the mean of all no better than by what they differ; below it by the ratio, as contradictions
         half, step = spread_ms(replayer), replayer.base_ns / 1e6
+        shorter = step - step / (1 + half / step) if step else 0.0
         told.low_ms, told.high_ms = (
-            max(0.0, step - math.hypot(step - told.low_ms, half)),
+            max(0.0, step - math.hypot(step - told.low_ms, shorter)),
             step + math.hypot(told.high_ms - step, half),
         )
     return told
