@@ -9,7 +9,6 @@ of a few steps is not that of the run, which its untraced steps tell.
 import statistics
 from collections.abc import Sequence
 
-from scalescope.scaling.as_run.step import UNEVEN
 from scalescope.scaling.finding import LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy, weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
@@ -18,6 +17,8 @@ from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.uneven import uneven_launches
 from scalescope.scaling.trace.kernel_names import short_name
 
+#: The steps' standard deviation over their mean, from which on they are uneven.
+_UNEVEN = 0.06
 #: Findings that cost so much of it explain it.
 _EXPLAINED = 0.5
 #: With a few steps, what they cost more than the shortest one is known within this.
@@ -39,7 +40,7 @@ def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     mean = statistics.fmean(steps)
     spread = statistics.pstdev(steps) / mean if mean else 0.0
     lost = mean - min(steps)
-    if spread < (UNEVEN if count > 2 else _FAR_APART) or any(weight(one) >= _EXPLAINED * lost for one in found):
+    if spread < (_UNEVEN if count > 2 else _FAR_APART) or any(weight(one) >= _EXPLAINED * lost for one in found):
         return []
     longer = _longer_untraced(scene)
     unlike = _of_other_work(scene)
