@@ -8,6 +8,7 @@ from scalescope import analyze
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.findings import add
 from scalescope.scaling.replay.whatif.replayer import Replayer
+from tests.gloo_traces import GlooJob
 
 GPT = Path(__file__).parent / "data" / "gpt_ddp_n1"  # one GPU, which computes for 96.7% of the step
 
@@ -21,3 +22,15 @@ def test_a_step_that_is_all_compute_needs_no_replay(much: float, monkeypatch: py
     assert answer.unpriced is not None and answer.unpriced.code == "unfaithful"
     assert [one.code for one in answer.findings] == (["nothing"] if much < 0.967 else [])
     assert ("nothing around the compute is wrong" in run_verdict(answer).headline) == (much < 0.967)
+
+
+def test_a_rank_on_cpus_computes_while_it_waits_for_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = GlooJob(1)
+    for number in range(4):
+        job.step(number)
+        job.compute(10.0, calls=4)
+    job.end_step()
+    job.write(tmp_path)
+    assert [one.code for one in analyze(tmp_path).findings] == ["nothing"]
+    monkeypatch.setattr(Replayer, "is_good_for", lambda *_, **__: False)
+    assert analyze(tmp_path).findings == []

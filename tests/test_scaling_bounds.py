@@ -431,3 +431,5 @@ def test_a_bound_stands_behind_a_fault_that_costs_nearly_as_much() -> None:
     assert ranked([bound, stall(20.0)]) == [stall(20.0), bound]
     for other in (stall(15.0), msgspec.structs.replace(stall(20.0), low_ms=0.0)):  # well below it, or perhaps nothing
         assert ranked([other, bound]) == [bound, other]
+    larger = msgspec.structs.replace(bound, ms=26.0, low_ms=25.0)
+    assert ranked([bound, larger, stall(20.0)]) == [stall(20.0), larger, bound]

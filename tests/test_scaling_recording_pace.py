@@ -63,7 +63,7 @@ def test_terms_follow_the_hosts_pace_within_bounds_and_are_known_better_there() 
     assert usual.operator_ns == pytest.approx(WITH_DEVICE.operator_ns)
     assert slow.operator_ns == pytest.approx(2**1.5 * usual.operator_ns)
     assert slow.call_ns / slow.operator_ns == pytest.approx(usual.call_ns / usual.operator_ns)
-    assert absurd.operator_ns == pytest.approx(2.5**1.5 * usual.operator_ns)
+    assert absurd == WITH_DEVICE  # another driver's
     assert WITH_DEVICE.low < usual.low and usual.high < WITH_DEVICE.high
 
 

@@ -141,7 +141,8 @@ def _of_experts(case: Case, of: Experts, analysis: RunAnalysis, own: dict[int, O
               abs(row.imbalance / of.imbalance - 1) <= IMBALANCE)  # fmt: skip
     fullest = of.shares.index(max(of.shares))
     yield Row(case.name, "the fullest rank", str(fullest), str(row.rank), row.rank == fullest)
-    more = own[fullest].work_ms - statistics.fmean(one.work_ms for rank, one in own.items() if rank != fullest)
+    # balanced experts compute as much in all: what they save is what the fullest rank has beyond the mean
+    more = own[fullest].work_ms - statistics.fmean(one.work_ms for one in own.values())
     yield from _first(case, analysis, "expert_imbalance", more, COST * more)
 
 

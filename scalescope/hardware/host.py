@@ -120,7 +120,7 @@ def check_busy_cores(cores: Sequence[int], *, hosts_compute: bool) -> CheckResul
     share = psutil.cpu_percent(interval=_LOOKS_S, percpu=True)
     known = [share[core] for core in cores if core < len(share)]
     busy, count = sum(known) / 100, len(known)
-    if busy < (_BUSY_COMPUTING if hosts_compute else _BUSY_LAUNCHING) * count:
+    if not known or busy < (_BUSY_COMPUTING if hosts_compute else _BUSY_LAUNCHING) * count:
         return fine("cores", f"{count}, of which others use {busy:.1f} just now")
     return note(
         "cores",

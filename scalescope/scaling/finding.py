@@ -223,7 +223,8 @@ _ZERO_MS = 0.005
 #: What noise may have made, and costs less than this share of what it has not, is no word worth; and what is less than
 #: this share of what noise may have made is not what to begin with.
 _FAR_BELOW = 0.25
-#: What costs this share of what is bounded, for sure, comes before the bound.
+#: What costs this share of what is bounded, for sure, comes before the bound: sizes are known within a fifth or so, and
+#: of a bound it is not known that any of it can be had.
 _NEARLY = 0.75
 #: What is there for sure and costs less than this share of the step is not what to begin with, either.
 _TRIFLE = 0.02
@@ -392,12 +393,12 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     """
     faults = [weight(one) for one in findings if not one.at_most and ((one.low_ms or 0.0) > 0 or is_certain(one))]
 
-    def key(one: Finding) -> tuple[float, bool]:
+    def key(one: Finding) -> tuple[float, bool, float]:
         own = weight(one)
         if not (one.at_most or is_all_of_it(one)):
-            return -own, False
+            return -own, False, -own
         least = _FAR_BELOW if is_all_of_it(one) else _NEARLY
-        return -min([own, *(ms for ms in faults if ms >= least * own)]), True
+        return -min([own, *(ms for ms in faults if ms >= least * own)]), True, -own
 
     return sorted(findings, key=key)
 

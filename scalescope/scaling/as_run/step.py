@@ -29,7 +29,7 @@ from scalescope.scaling.verdicts.efficiency import efficiency_of
 
 #: Interruptions that are found take no larger share of a host's time: what is left of it would say nothing any more.
 _MOST_INTERRUPTED = 0.75
-#: So few steps tell of their own mean what they differ by.
+#: Of so many steps at least, what they differ by tells how far their mean is known.
 _FEWEST = 3
 #: No step is so short, or so long, ms.
 _SHORTEST, _LONGEST = Interval(1e-3, 1e-3, 1e-3), Interval(1e7, 1e7, 1e7)
@@ -258,13 +258,18 @@ def step_as_run(analysis: RunAnalysis) -> tuple[Interval, list[Split]]:
     The interval of a step as profiled is the spread over its ranks.
     """
     as_run = analysis.as_run
-    if as_run is not None and as_run.step_ms is not None and as_run.ranks:
+    if as_run is not None and as_run.step_ms is not None and is_known_as_run(analysis):
         low = as_run.step_ms if as_run.low_ms is None else as_run.low_ms
         high = as_run.step_ms if as_run.high_ms is None else as_run.high_ms
         return Interval(as_run.step_ms, low, high), [a_step(one, as_run.steps) for one in as_run.ranks]
     ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     windows = [one.window_ms for one in ranks] or [0.0]
     return Interval(sum(windows) / len(windows), min(windows), max(windows)), ranks
+
+
+def is_known_as_run(analysis: RunAnalysis) -> bool:
+    """Tell whether what is said is of the step as run; else it is of the mean of all that were profiled."""
+    return analysis.as_run is not None and analysis.as_run.step_ms is not None and bool(analysis.as_run.ranks)
 
 
 def a_step(split: Split, steps: int) -> Split:

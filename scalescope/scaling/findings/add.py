@@ -216,7 +216,9 @@ def find_in(
         )
         analysis.unpriced = Reason("unfaithful", off)
         whole = Scene(analysis, replayer, facts, None, mean_step_ms(analysis, "window"), host, cores)
-        alone = analysis.world_size == 1 and not (analysis.quality.lossy_ranks or analysis.quality.several_devices)
+        quality = analysis.quality
+        lacking = quality.lossy_ranks or quality.incomplete_ranks or quality.several_devices
+        alone = analysis.world_size == 1 and analysis.activity == "gpu" and not lacking
         # without a replay either: there is next to nothing that anything could give back
         return [nothing(whole)] if alone and whole.share_ms("compute") >= _ALL_COMPUTE * whole.step_ms else None
     peak = find_peak(analysis.device) if analysis.device else None

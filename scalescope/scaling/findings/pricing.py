@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
+from scalescope.scaling.as_run.step import is_known_as_run
 from scalescope.scaling.finding import (
     ON_THE_DEVICE,
     SHOWN_BY_WAITS,
@@ -385,7 +386,7 @@ def _finding(scene: Scene, gain: Gain) -> Finding:
     longest_ms = known.high / 1e6 if known is not None and known.low > 1e6 * scene.step_ms else scene.step_ms
     most_ms = longest_ms if one.seen is None else math.inf
     beside_ms = gain.beside_ms
-    if beside_ms < 0 and scene.analysis.as_run is None:
+    if beside_ms < 0 and not is_known_as_run(scene.analysis):
         beside_ms = 0.0  # the step is the mean of all that were profiled, which have the cause as often as it is there
     return Finding(
         code=one.code,

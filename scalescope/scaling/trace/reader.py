@@ -97,7 +97,7 @@ def _has_steps_at_once(trace: Trace) -> bool:
         int((spans.thread == thread).sum())
         for thread in np.unique(trace.annotations.thread[np.concatenate((first[same], second[same]))]).tolist()
     ]
-    if min(busy) < _WORKS * max(busy):
+    if min(busy) == 0 or min(busy) < _WORKS * max(busy):
         return False
     return bool(np.unique(trace.annotations.name[second[same]]).size * 2 > np.unique(trace.annotations.name[rows]).size)
 

@@ -81,7 +81,7 @@ def _row(
     fullest = max(load, key=lambda rank: (load[rank], -rank))
     whole = sum(load.values())
     waits = [_exposed_waits(rank, calls, summaries, ready) for rank in load if rank != fullest]
-    lost = [sum(step) / len(load) for step in zip(*waits, strict=False)]
+    lost = [sum(step) / len(load) for step in zip(*filter(None, waits), strict=False)]
     half = half_of_mean(lost) if len(lost) > 1 else 0.0
     gain = statistics.fmean(lost) if lost else 0.0
     steps = max(1, max(_steps(summaries[rank]) for rank in load))

@@ -155,7 +155,8 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
     step = mean_interval([_bounds(one) for one in whole])
     scales = [one.scale for one in whole if one.scale is not None]
     spent = [one.recording_ms for one in whole if one.recording_ms is not None]
-    against = next((one for one in whole if one.contradicts is not None), None)
+    contradicted = [one for one in whole if one.contradicts is not None]
+    against = min(contradicted, key=lambda one: one.nearly_allowed, default=None)  # the one that is far off, if any
     # what contradicts one window is what was told of that one
     told = [one.untraced_ms for one in ([against] if against is not None else whole) if one.untraced_ms is not None]
     return AsRun(
