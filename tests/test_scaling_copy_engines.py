@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from scalescope.report.panels.insitu import in_situ_sentence
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import InSitu
 from scalescope.scaling.costs.points import read_launches
+from scalescope.scaling.finding import UNTOLD_WAITS
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.trace.reader import read_trace
@@ -228,3 +230,13 @@ def test_plain_kernels_are_held_against_no_row_with_a_policy(tmp_path: Path) -> 
     assert row.reason.startswith("it ran in kernels, on buffers that are no symmetric windows, and the sweep's "
                                  "all_gather in kernels over symmetric windows and on copy engines")  # fmt: skip
     assert row.reason.endswith("scalescope sweep operations=[all_gather]")
+
+
+def test_what_may_be_waits_before_copy_engines_is_said_where_nothing_else_is_found() -> None:
+    """*Nothing between the ranks is wrong* was told of a step of which a tenth may be waits that no trace tells."""
+    answer = analysed(DATA / "gather_ce_n2")
+    assert [one.code for one in answer.findings] == ["nothing"]
+    told = next(row.ms for row in answer.findings[0].evidence if row.name == UNTOLD_WAITS)
+    assert told == pytest.approx(0.17, abs=0.02)
+    headline = run_verdict(answer).headline
+    assert "nothing between the ranks is wrong" not in headline and "up to 0.17 ms of the 1.7 ms step" in headline

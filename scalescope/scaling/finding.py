@@ -198,6 +198,8 @@ LAUNCHES_DIFFER = "launches_differ"
 TIMES_COMPUTE = "times_the_compute"
 #: Evidence of a step without another finding: that nothing runs, for much of it.
 IDLE = "idle"
+#: What may be waiting for another rank before copy engines move data, which no trace tells.
+UNTOLD_WAITS = "untold_waits"
 #: Evidence of a step without another finding, by its kernels' names: what they take that multiply in fp32 without the
 #: matrix units, in fp64, or sides that are no multiples of eight elements; that turn layouts around convolutions; that
 #: sum up gradients by sorted positions; that are an optimizer's single operations, or a network's. Shares: of compute.

@@ -13,6 +13,7 @@ from scalescope.scaling.finding import (
     GOES_WITH_IT,
     IDLE,
     STEADY_STEPS,
+    UNTOLD_WAITS,
     Finding,
     as_costly,
     hidden_by_noise,
@@ -105,6 +106,13 @@ def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True
             return (
                 f"nothing runs for {milliseconds(idle)} of the {milliseconds(step_ms)} step, and no single cause of it "
                 f"is found: {because(finding)}."
+            )
+        untold = next((row.ms for row in finding.evidence if row.name == UNTOLD_WAITS), None)
+        if untold is not None:
+            return (
+                f"nothing that the traces tell between the ranks is wrong, but up to {milliseconds(untold)} of the "
+                f"{milliseconds(step_ms)} step may be waits for a rank before copy engines move its data, which no "
+                f"trace tells: {because(finding)}."
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
         return f"nothing {where} is wrong: {because(finding)}."

@@ -9,6 +9,7 @@ from scalescope.scaling.finding import (
     IDLE,
     LAYOUT_CONVERSIONS,
     UNALIGNED_PRODUCTS,
+    UNTOLD_WAITS,
     Cure,
     EvidenceRow,
     Finding,
@@ -22,6 +23,8 @@ _MOST_KINDS = 3
 #: Where so much of the step is communication that nothing hides, or nothing runs, that is no step of which nothing is
 #: lost.
 _MUCH = 0.1
+#: What nobody knows to be no waiting is told from this share of the step on.
+_SOME = 0.02
 _CURES: dict[str, Cure] = {
     FULL_PRECISION: "matrix_units",
     LAYOUT_CONVERSIONS: "channels_last",
@@ -42,6 +45,9 @@ def nothing(scene: Scene) -> Finding:
     idle = sum(scene.share_ms(part) for part in _IDLE)
     if idle >= _MUCH * scene.step_ms:
         rows.append(EvidenceRow(kind="figure", name=IDLE, ms=idle, share=idle / scene.step_ms))
+    untold = _untold_waits_ms(scene)
+    if untold >= _SOME * scene.step_ms:
+        rows.append(EvidenceRow(kind="figure", name=UNTOLD_WAITS, ms=untold, share=untold / scene.step_ms))
     rows += _kinds(analysis)
     rows += _of_peak(scene)
     wasteful = list(habits_of(scene))
@@ -55,6 +61,14 @@ def nothing(scene: Scene) -> Finding:
         remedy=Remedy(cure=_cure(scene, wasteful)),
         backed="replay",
     )
+
+
+def _untold_waits_ms(scene: Scene) -> float:
+    """Return what of a step may be waiting before collectives on copy engines, ms: transfer, and queued kernels."""
+    records = scene.replayer.records.values()
+    if not any(one.by_copies for record in records for one in record.collectives):
+        return 0.0
+    return scene.share_ms("exposed_transfer") + scene.share_ms("idle_queued")
 
 
 def _cure(scene: Scene, wasteful: Sequence[EvidenceRow]) -> Cure:
