@@ -106,8 +106,12 @@ def _of_pipeline(case: Case, of: Pipeline, analysis: RunAnalysis, own: dict[int,
                   abs(row.bubble - schedule) <= POINTS)  # fmt: skip
     yield Row(case.name, "the slow stage", str(of.slow_stage), str(row.slow_rank), row.slow_rank == of.slow_stage)
     work_ms = [one.work_ms for one in own.values()]
-    # of an uneven pipeline what even stages bring, else what more micro-batches do
-    true_ms = max(work_ms) - statistics.fmean(work_ms) if of.slow_stage is not None else idle * step_ms - moving_ms
+    # of an uneven pipeline what even stages bring, else what more micro-batches do: no more than the schedule costs
+    filling_ms = max(work_ms) * schedule / (1 - schedule)
+    if of.slow_stage is not None:
+        true_ms = max(work_ms) - statistics.fmean(work_ms)
+    else:
+        true_ms = min(idle * step_ms - moving_ms, filling_ms)
     yield from _first(case, analysis, "pipeline_bubble", true_ms, POINTS * step_ms)
 
 
