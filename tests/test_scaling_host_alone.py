@@ -56,3 +56,19 @@ def test_a_cpus_job_on_a_machine_with_a_gpu_is_one_of_the_cpu(tmp_path: Path) ->
     (told,) = analyze([tmp_path], jobs=1)
     assert isinstance(told, RunAnalysis)
     assert told.activity == "cpu" and told.quality.verdict != "unusable" and told.findings
+
+
+def test_an_lstm_on_a_cpu_ran_on_no_device_though_it_asks_for_cudnn(tmp_path: Path) -> None:
+    """torch asks of every LSTM's and GRU's input whether cuDNN would take it, on CPUs as well.
+
+    *2 GPUs: the job ran on a device, and the trace holds nothing of it* was told of any that trained on a CPU.
+    """
+    for path in (DATA / "cpu_ddp_n2").glob("rank*"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        operators = [one for one in trace["traceEvents"] if one.get("cat") == "cpu_op"]
+        asks = [{**one, "name": "aten::cudnn_is_acceptable", "dur": 0.5} for one in operators[::50]]
+        trace["traceEvents"] += asks
+        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (told,) = analyze([tmp_path], jobs=1)
+    assert isinstance(told, RunAnalysis)
+    assert told.activity == "cpu" and told.quality.verdict != "unusable" and told.findings

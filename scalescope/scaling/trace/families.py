@@ -62,6 +62,8 @@ _ON_DEVICES = frozenset(
     )
 )  # fmt: skip
 _BEGIN_ON_DEVICES = ("aten::cudnn_", "aten::_cudnn_", "aten::miopen_", "nccl:", "rccl:", "triton_")
+#: What torch asks on CPUs, too: an LSTM or GRU of any device asks first whether cuDNN would take its input.
+_ASKS_OF_DEVICES = "aten::cudnn_is_acceptable"
 
 #: CPU operations that hand a collective over or wait for one: no compute on the thread that runs them.
 HANDOVER_OPS = ("c10d::", "_c10d_functional::", "c10d_functional::", "_dtensor::", "record_param_comms")
@@ -121,4 +123,4 @@ def dtype_of_kernel(name: str) -> str | None:
 
 def runs_on_a_device(operator: str) -> bool:
     """Tell whether torch has an operator for devices alone."""
-    return operator in _ON_DEVICES or operator.startswith(_BEGIN_ON_DEVICES)
+    return operator in _ON_DEVICES or (operator.startswith(_BEGIN_ON_DEVICES) and operator != _ASKS_OF_DEVICES)
