@@ -192,6 +192,28 @@ def test_work_that_is_there_for_sure_is_why_whatever_the_windows_noise_hides_of_
         assert "unsteady" in [one.code for one in told([other]).findings]
 
 
+def test_a_host_that_stands_still_for_what_its_rank_is_late_by_is_why() -> None:
+    """Of a rank that slept 15 ms a step, *no window shows why* stood first, and the sleep behind it, within noise."""
+
+    def stall(ms: float, *more: EvidenceRow) -> Finding:
+        gap = EvidenceRow(kind="figure", name="gap_before aten::view", ms=ms + 0.2, others_ms=0.2, calls=1.0)
+        return Finding(
+            code="host_stall", rank=1, ms=0.55 * ms, low_ms=0.0, high_ms=2 * ms, backed="replay",
+            evidence=(gap, *more), remedy=Remedy(cure="look_at_host"),
+        )  # fmt: skip
+
+    answer = told([stall(100.0)])
+    late = answer.step_times.late if answer.step_times is not None else None
+    assert late is not None
+    (found,) = answer.findings
+    assert (found.code, found.ms, found.low_ms, found.backed) == ("host_stall", late.ms, late.low_ms, "measured")
+    because_of = because(found)
+    assert "before aten::view" in because_of and "and all 120 steps tell what it costs" in because_of
+    some = EvidenceRow(kind="figure", name=IN_STEPS, ms=100.0, calls=1.0, value=3.0)
+    for other in (stall(40.0), stall(250.0), stall(100.0, some)):
+        assert "unsteady" in [one.code for one in told([other]).findings]
+
+
 def test_stages_of_a_pipeline_wait_for_the_first_by_their_schedule() -> None:
     answer = told([])
     assert answer.findings

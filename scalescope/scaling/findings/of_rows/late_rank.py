@@ -16,6 +16,7 @@ from scalescope.scaling.finding import (
     Finding,
     Remedy,
     is_certain,
+    is_now_and_then,
     is_of_steady_steps,
     is_within_noise,
     ranked,
@@ -25,6 +26,8 @@ from scalescope.scaling.findings.shares import bounded_means
 
 #: A finding is why a rank is late where it is so much of all that is found of that rank.
 _EXPLAINED = 0.6
+#: Evidence of what a rank's host stands still for, and the others' hosts at the same place.
+_GAPS = ("gap_before ", "gap_in ")
 
 
 def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
@@ -44,6 +47,9 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     known = next((one for one in named if is_certain(one) and weight(one) >= _EXPLAINED * whole), None)
     if known is not None and _comes_to(known, late):
         return _with_sized(findings, known, late)
+    still = next((one for one in named if _stands_still(one, late)), None)
+    if still is not None:
+        return _with_sized(findings, still, late)
     unpriced = [one for one in findings if one.ms is None and one.code != "nothing"]
     priced = [one for one in findings if one.ms is not None and not (one.code == "unsteady" and one.rank is None)]
     return [*ranked([_of_window(late, analysis), *priced]), *unpriced]
@@ -58,6 +64,22 @@ def _comes_to(finding: Finding, late: LateInSteps) -> bool:
     """Tell whether what is there for sure may be all that the rank is late by, as far as the window's noise tells."""
     ms = finding.ms or 0.0
     return _EXPLAINED * late.ms <= ms and finding.high_ms is not None and late.low_ms <= finding.high_ms
+
+
+def _stands_still(finding: Finding, late: LateInSteps) -> bool:
+    """Tell whether in every profiled step the rank's host stands still for about what it is late by in all others.
+
+    Two measurements that know nothing of each other: of a few steps the one, whose noise hides the cost, of all the
+    other.
+    """
+    if finding.code != "host_stall" or is_now_and_then(finding):
+        return False
+    beyond = sum(
+        row.ms - row.others_ms
+        for row in finding.evidence
+        if row.name.startswith(_GAPS) and row.ms is not None and row.others_ms is not None
+    )
+    return _EXPLAINED * late.ms <= beyond <= late.ms / _EXPLAINED
 
 
 def _agree(loading: Finding, late: LateInSteps) -> bool:
