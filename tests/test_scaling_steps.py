@@ -298,6 +298,55 @@ def test_a_step_that_validates_makes_no_one_step_of_the_others(tmp_path: Path) -
     assert windows[-1] > 5 * windows[-2]
 
 
+def update(trace: HostTrace, *nodes: str) -> None:
+    """Train one model of several: its forward pass, a backward pass of these nodes, and its optimizer's step."""
+    forward(trace, 10.0, layers=len(nodes))
+    with trace.backward():
+        for node in nodes:
+            trace.node(node, 20.0)
+    optimise(trace)
+
+
+CRITIC, GENERATOR = ("ConvolutionBackward0",) * 8, ("ConvolutionBackward0",) * 4 + ("AddmmBackward0",) * 4
+
+
+def test_models_that_are_updated_in_turn_make_one_step_a_round(tmp_path: Path) -> None:
+    """Of a GAN whose loader took 12 of 24 ms *in 7 of 15 profiled steps the host loads data for 15.8 ms longer*."""
+
+    def gan(trace: HostTrace, _number: int) -> None:
+        trace.idle(900.0)
+        update(trace, *CRITIC)
+        update(trace, *GENERATOR)
+
+    def gan_that_loads(trace: HostTrace, number: int) -> None:
+        update(trace, *GENERATOR)
+        with trace.inside("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+            trace.idle(100.0)
+        update(trace, *CRITIC)
+        if number == 3:  # it validates
+            forward(trace, 10.0)
+
+    for name, step in (("gan", gan), ("loads", gan_that_loads)):
+        told = without_profiler_steps(tmp_path / name, step)
+        windows = sorted(one.window_ms for one in told.steps[:-1])  # whose end no trace shows
+        assert (told.steps_by, told.ranks[0].steps) == ("optimizer", 7), name
+        assert windows[0] == pytest.approx(windows[-2], rel=0.01), name
+
+
+def test_updates_that_each_begin_with_a_batch_or_differ_otherwise_are_steps_of_their_own(tmp_path: Path) -> None:
+    def two_tasks(trace: HostTrace, number: int) -> None:
+        with trace.inside("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+            trace.idle(100.0)
+        update(trace, *(GENERATOR if number % 2 else CRITIC))
+
+    def now_and_then(trace: HostTrace, number: int) -> None:
+        update(trace, *(GENERATOR if number in (2, 3, 6) else CRITIC))
+
+    for name, step in (("tasks", two_tasks), ("seldom", now_and_then)):
+        told = without_profiler_steps(tmp_path / name, step)
+        assert (told.steps_by, told.ranks[0].steps) == ("optimizer", 7), name
+
+
 def test_optimizers_that_step_together_or_in_the_backward_pass_make_one_step(tmp_path: Path) -> None:
     def two(trace: HostTrace, _number: int) -> None:
         plain_step(trace, 10.0)

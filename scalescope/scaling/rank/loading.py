@@ -13,54 +13,22 @@ whose operators in there are the batch's.
 """
 
 import re
-from functools import lru_cache
 
 import numpy as np
 
-from scalescope.records.steps.annotations import LOADING
+from scalescope.scaling.rank.loading_names import STRONG, WEAK, is_known_loader, says_loading
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, covers, union
 from scalescope.scaling.trace.trace import KERNEL, HostSpans, Trace
 
-#: The annotation that our own jobs put around fetching a batch.
-ANNOTATION = LOADING
-
-#: What torch's data loaders put around their own `__next__`.
-_ENUMERATED = re.compile(r"enumerate\((DataLoader|\w*DataPipe\w*)\)#")
-#: Of those, the one that waits for a worker process: it ends when that has the batch, whatever the loop did before.
+#: Of torch's own loaders' annotations the one that waits for a worker process: it ends when that has the batch,
+#: whatever the loop did before.
 _FROM_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter\b")
-#: Annotations of torch, its libraries and compilers; none of them loads data.
-_NOT_THE_LOOP = re.compile(
-    r"ProfilerStep#|Optimizer\.|\w*DataParallel\b|FSDP|FullySharded|fsdp|(nccl|gloo|mpi|rccl|ucc|xccl):"
-    r"|## |Torch-Compiled|TorchDynamo|CompiledFxGraph|Inductor|c10d::|autograd::|aten::|torch::"
-    r"|AOTDispatcher|.*\(dynamo_timed\)|scalescope:(?!data$)"
-)
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_BATCHES = frozenset({"data", "dataset", "datasets", "loader", "batch", "batches", "sample", "samples", "inputs"})
-_FETCHES = frozenset({"load", "loading", "loads", "fetch", "fetching", "get", "next", "prefetch", "prefetching", "read",
-                      "reading", "wait", "iter", "iterator", "generator"})  # fmt: skip
-_BOTH = frozenset({"dataloader", "dataloading", "nextbatch", "getbatch", "loaddata", "dataload", "prefetcher"})
-
 #: An annotation that holds more of a step's launches (on a CPU: of its operators) than this is no loading.
 _MOST_COMPUTE = 0.2
 #: The share of an annotation's occurrences that stand where loading does.
 _MOSTLY = 0.75
-
-STRONG, WEAK, SILENT = 2, 1, 0
-
-
-@lru_cache(4096)
-def says_loading(name: str) -> int:
-    """Return how clearly an annotation's name says that a batch is fetched: STRONG, WEAK or SILENT (-1: it is not)."""
-    if name == ANNOTATION or _ENUMERATED.match(name):
-        return STRONG
-    if _NOT_THE_LOOP.match(name):
-        return -1
-    tokens = {word.lower() for word in _WORD.findall(name)}
-    if tokens & _BOTH or (tokens & _BATCHES and tokens & _FETCHES) or {"data", "loader"} <= tokens:
-        return STRONG
-    return WEAK if tokens & (_BATCHES | _FETCHES) else SILENT
 
 
 def data_loading(trace: Trace, steps: Steps) -> Intervals:
@@ -83,7 +51,7 @@ def data_loading(trace: Trace, steps: Steps) -> Intervals:
             if not rows.any():
                 continue
             one = Intervals(spans.start[rows], spans.end[rows])
-            if trace.names[name] != ANNOTATION and not _ENUMERATED.match(trace.names[name]):
+            if not is_known_loader(trace.names[name]):
                 work = work or _Work(trace, steps.shifted(-base))
                 if not work.may_load(one, clear):
                     continue

@@ -7,6 +7,7 @@ is a step without its end: both are left out.
 import numpy as np
 import numpy.typing as npt
 
+from scalescope.scaling.rank.step_sources.in_turn import ends_of_rounds
 from scalescope.scaling.rank.step_sources.steps import Steps, numbered
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Ints
@@ -36,7 +37,8 @@ def by_optimizer(trace: Trace) -> Steps | None:
 def optimizer_ends(trace: Trace) -> Ints:
     """Return when the optimizer's steps end, ascending; of optimizers that step together the last one's."""
     start, end = optimizer_spans(trace)
-    return _last_of_each(start, end, _hold_both_passes(trace, end[:-1], start[1:]))
+    rounds = ends_of_rounds(trace, start, end)
+    return _last_of_each(start, end, _hold_both_passes(trace, end[:-1], start[1:])) if rounds is None else rounds
 
 
 def optimizer_spans(trace: Trace) -> tuple[Ints, Ints]:
