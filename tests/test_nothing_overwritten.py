@@ -206,6 +206,27 @@ def test_every_verbs_json_is_known_as_its_own(kind: Any) -> None:
             assert is_answer(written.encode()) and is_answer(written[1:-1].strip().encode()), part
 
 
+@pytest.mark.parametrize("closed", ["theirs", "read-only"])
+def test_a_folder_that_is_not_the_users_gets_no_page(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (traces := tmp_path / "traces").mkdir()
+    (here := tmp_path / "here").mkdir()
+    shutil.copy(TRACE, traces)
+    monkeypatch.chdir(here)
+    user, may = os.geteuid(), os.access
+    if closed == "theirs":
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    else:  # root may write anywhere but into what is mounted read-only
+        monkeypatch.setattr(os, "access", lambda path, mode, **more: Path(path) != traces and may(path, mode, **more))
+    for more, name in (([], "traces-report.html"), (["--redact"], "report-redacted.html")):
+        assert front_door.main(["report", str(traces), *more]) == 0
+        told = capsys.readouterr()
+        assert told.out.split() == [name] and (here / name).is_file()
+        assert f"the page goes to {name} here, or to --html FILE" in told.err
+    assert [one.name for one in traces.iterdir()] == [TRACE.name]
+
+
 def test_a_page_of_somebody_elses_where_the_report_would_go_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

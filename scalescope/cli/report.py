@@ -1,6 +1,8 @@
 """`scalescope report`: report.html of a study, a run or anybody's traces, or of two runs side by side."""
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -34,7 +36,7 @@ def run(argv: list[str]) -> int:
         "studies, both side by side; of several folders of traces, one page of all.",
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a run, a study, traces; a second one")
-    add_page(parser, "where to write it (PATH/report.html)")
+    add_page(parser, "where to write it (PATH/report.html; of traces in a folder that is not yours, here)")
     parser.add_argument(
         "--redact", action="store_true",
         help="for others to see: pseudonyms for hosts, users and absolute paths; into PATH/report-redacted.html",
@@ -87,13 +89,31 @@ def _written(code: int) -> int:
 
 def _report_traces(paths: list[Path], out: Path | None, *, redact: bool) -> tuple[Path, list[Answer]]:
     """Write one page of all the traces: files given one by one are ranks of one job; return the answers, too."""
-    folder = paths[0] if paths[0].is_dir() else paths[0].parent
-    page = out or folder / ("report-redacted.html" if redact else "report.html")
+    page = out or _page_of_traces(paths[0], redact=redact)
     answers = analyze(paths, write=False)
     refuse_to_lose(page, "page", str(page), "name another FILE with --html")  # somebody's own may have that name
     if redact:
         answers = redacted_answers(answers, paths)
     return write_page(answers, paths[0], page, redact=redact), answers
+
+
+def _page_of_traces(path: Path, *, redact: bool) -> Path:
+    """Return where the page of traces goes: beside them, if that folder is the user's own and can be written into.
+
+    Else into the current folder, which is said.
+    """
+    folder = path if path.is_dir() else path.parent
+    name = "report-redacted.html" if redact else "report.html"
+    if not folder.is_dir():
+        return folder / name  # that nothing is there is what reading it says
+    theirs = folder.stat().st_uid != os.geteuid()
+    if not theirs and os.access(folder, os.W_OK):
+        return folder / name
+    why = "belongs to another user" if theirs else "cannot be written into"
+    # a report of traces that lie here would have the name itself; a page for others tells no folder's
+    page = Path(name if redact else f"{folder.resolve().name or 'traces'}-{name}")
+    print(f"scalescope: {folder} {why}: the page goes to {page} here, or to --html FILE", file=sys.stderr)
+    return page
 
 
 def _write_redacted(folder: RunFolder, out: Path | None) -> Path:
