@@ -127,3 +127,22 @@ def test_how_often_a_few_steps_tell() -> None:
     low, high = share_95(2, 6)
     assert 0.09 < low < 0.11 and 0.69 < high < 0.71
     assert share_95(0, 5)[0] == 0.0 and share_95(5, 5)[1] == 1.0
+
+
+def test_what_the_one_rank_of_a_job_does_in_some_steps_is_told_once(tmp_path: Path) -> None:
+    """*A stalled host may cost as much* stood in the first sentence beside the same stall of *rank 0*."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        forward(trace, 10.0)
+        backward(trace, 10.0)
+        optimise(trace)
+        if number % 4 == 3:  # it saves
+            trace.synchronise()
+            trace.idle(20_000.0)
+
+    path = HostTrace(0, 1).steps(14, step).write(tmp_path)
+    (told,) = analyze([path], jobs=1)
+    assert isinstance(told, RunAnalysis)
+    assert [one.code for one in told.findings].count("host_stall") == 1
+    assert told.findings[0].code == "host_stall" and told.findings[0].ms == pytest.approx(5.0, rel=0.01)
+    assert "may cost as much" not in run_verdict(told).headline

@@ -90,17 +90,20 @@ class _Long:
 def with_now_and_then(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
     """Return the findings with that of longer steps in the window, most costly first; those that say the same stay."""
     found = _finding(analysis)
-    if found is None or any(_says_the_same(one, found) for one in findings):
+    if found is None:
+        return list(findings)
+    alone = len(analysis.ranks) == 1  # what is of that rank is of all
+    if any(_says_the_same(one, found, alone) for one in findings):
         return list(findings)
     if found.code == _OWN["compute"][0] and any(map(is_known, findings)):
         return list(findings)  # threads that take turns on cores compute for longer now and then, with no more to do
-    others = [_without(one, found) for one in findings if not _is_part_of(one, found)]
+    others = [_without(one, found) for one in findings if not _is_part_of(one, found, alone)]
     unpriced = [one for one in others if one.ms is None and one.code != "nothing"]
     return [*ranked([found, *(one for one in others if one.ms is not None)]), *unpriced]
 
 
-def _says_the_same(one: Finding, found: Finding) -> bool:
-    if one.ms is None or one.rank not in (found.rank, None):
+def _says_the_same(one: Finding, found: Finding, alone: bool) -> bool:
+    if one.ms is None or not (alone or one.rank in (found.rank, None)):
         return False
     if is_now_and_then(one) and not is_of_steady_steps(one):
         return one.code == found.code
@@ -119,12 +122,12 @@ def _without(one: Finding, found: Finding) -> Finding:
     return msgspec.structs.replace(one, ms=ms, low_ms=low, high_ms=high, fraction=fraction)
 
 
-def _is_part_of(one: Finding, found: Finding) -> bool:
+def _is_part_of(one: Finding, found: Finding, alone: bool) -> bool:
     """Tell whether a finding is what the mean over the window makes of the longer steps."""
     if one.ms is None or is_now_and_then(one):
         return False
-    return (one.code == "unsteady" and weight(one) <= 2 * weight(found)) or (one.rank == found.rank
-                                                                            and one.code == found.code)  # fmt: skip
+    same = one.code == found.code and (alone or one.rank == found.rank)
+    return same or (one.code == "unsteady" and weight(one) <= 2 * weight(found))
 
 
 def _finding(analysis: RunAnalysis) -> Finding | None:

@@ -91,7 +91,7 @@ def slower(finding: Finding) -> str:
         times = factor(ratio.value)
         return f"the same {computing(finding)} take {times} what they take on the others, whatever their kind"
     if row is not None and row.ms is not None and row.others_ms is not None:
-        return f"its {row.name} takes {milliseconds(row.ms)} a step, the others' {milliseconds(row.others_ms)}"
+        return f"it spends {milliseconds(row.ms)} a step on {row.name}, the others {milliseconds(row.others_ms)}"
     whole = row_of(finding, "compute")
     if whole is not None and whole.ms is not None and whole.others_ms is not None:
         return (
