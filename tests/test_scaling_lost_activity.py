@@ -177,3 +177,27 @@ def test_a_step_that_is_missing_makes_the_one_before_it_no_longer(tmp_path: Path
     run = without(tmp_path, lambda _, __, one: begins[1] <= one.get("ts", 0) < begins[2])
     assert [one.window_ms for one in run.steps] == [pytest.approx(80.5, abs=0.3)] * 2
     assert any("a step is missing by the ProfilerSteps' numbers; 1 step before" in one for one in run.quality.reasons)
+
+
+def test_kernels_within_others_of_their_stream_are_no_devices_times(tmp_path: Path) -> None:
+    """As durations in another unit, or merged traces, make them: 99% compute was told of a step that was 97% of it."""
+
+    def longer(_: int, event: Event) -> None:
+        if event.get("cat") == "kernel" and not is_collective(event):
+            event["dur"] *= 1.5
+
+    (run,) = changed(tmp_path, longer)
+    assert run.quality.verdict == "unusable" and run.findings == []
+    assert "which runs one thing after another" in run.quality.reasons[0]
+
+
+def test_kernels_without_names_are_not_laid_beside_each_other(tmp_path: Path) -> None:
+    """Rank 1's delay was told as another process on its device."""
+
+    def nameless(_: int, event: Event) -> None:
+        if event.get("cat") == "kernel" and not is_collective(event):
+            event["name"] = ""
+
+    (run,) = changed(tmp_path, nameless)
+    assert run.quality.verdict == "unusable" and run.findings == []
+    assert "kernels without a name" in run.quality.reasons[0]

@@ -244,7 +244,7 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     lost = [
         rank
         for rank, one in summaries.items()
-        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless or one.workless or one.misscaled
+        if lacks_its_device(one) or one.blind or one.launchless or one.activityless
     ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries

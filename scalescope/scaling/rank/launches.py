@@ -30,6 +30,8 @@ _LAUNCHING_NS, _RETURNING_NS = 4_000, 20_000
 _TELLING = 20
 #: A share of launches that may be in disorder, or linked wrongly, for whatever reason.
 _ODD = 0.001
+#: By so much ends may be told in another order than they had.
+_CLOCK_TICKS_NS = 1_000
 #: Of more than this, times say nothing of clocks.
 _DISORDER = 0.01
 
@@ -86,6 +88,33 @@ def disordered(trace: Trace, launch: Ints) -> int:
     known = known[np.lexsort((activities.start[known], activities.stream[known], activities.device[known]))]
     same = (np.diff(activities.stream[known]) == 0) & (np.diff(activities.device[known]) == 0)
     return int((same & (np.diff(launch[known]) < 0)).sum())
+
+
+def overlapped(trace: Trace) -> int:
+    """Return how many activities lie, on their stream, within one that began before them, which no stream runs so.
+
+    A kernel may begin before the one before it ends (programmatic launches), and ends behind it. Kernels of one launch
+    (a graph) may be told as of one stream wherever they run, and AMD's queues hold several streams.
+    """
+    activities = trace.activities
+    if trace.framework != "torch" or any(name.startswith("hip") for name in trace.names):
+        return 0
+    known = np.flatnonzero((activities.correlation > 0) & (activities.end > activities.start))
+    _, of_launch, launched = np.unique(activities.correlation[known], return_inverse=True, return_counts=True)
+    known = known[launched[of_launch] == 1]
+    order = np.lexsort((activities.start[known], activities.stream[known], activities.device[known]))
+    known = known[order]
+    if not known.size:
+        return 0
+    end = activities.end[known]
+    new = np.flatnonzero(
+        np.concatenate(([True], (np.diff(activities.stream[known]) != 0) | (np.diff(activities.device[known]) != 0)))
+    )
+    within = 0
+    for first, until in zip(new.tolist(), [*new[1:].tolist(), known.size], strict=True):
+        reach = np.maximum.accumulate(end[first:until])[:-1]
+        within += int((end[first + 1 : until] < reach - _CLOCK_TICKS_NS).sum())
+    return within
 
 
 def by_the_hosts_clock(trace: Trace) -> tuple[Trace, int, LaunchTimes]:

@@ -17,7 +17,7 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
-from scalescope.scaling.rank.launches import LaunchTimes, by_the_hosts_clock, disordered, is_kernel_launch
+from scalescope.scaling.rank.launches import LaunchTimes, by_the_hosts_clock, disordered, is_kernel_launch, overlapped
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.records.of_cpu import record_host
@@ -39,6 +39,10 @@ _MOST_TIMES = 0.5
 _MOST_LAUNCHES = 0.5
 #: A stream runs things in the order of their launches: of more than this share in another, the launches are others'.
 _MISLINKED, _FEW = 0.1, 10
+#: Of real traces no activity lies within another one of its stream.
+_OVERLAPPED = 0.01
+#: Kernels without a name may be one tool's own few.
+_NAMELESS = 0.01
 #: What is lost of more than this share may be what one rank seems to have more of than another.
 LOST_SHARE = 0.01
 
@@ -68,6 +72,8 @@ class Evidence(msgspec.Struct, frozen=True):
     copies_without_activity: int
     lost_collectives: int  # of those launches, the ones inside a collective's call
     disordered: int  # activities that began after one that was launched later on their stream
+    overlapped: int  # activities that began and ended while one that began before them ran on their stream
+    nameless: int  # kernels
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
     whole_steps: int | None = None  # of a file that ends early, where it tells steps
@@ -132,6 +138,22 @@ class RankSummary(msgspec.Struct, frozen=True):
     def mislinked(self) -> bool:
         """Whether activities are linked to launches that cannot be theirs, as where correlations are used again."""
         return self.evidence.disordered > max(_FEW, _MISLINKED * self.evidence.activities)
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether its device's times cannot be: a stream runs one thing after another."""
+        return self.evidence.overlapped > max(_FEW, _OVERLAPPED * self.evidence.activities)
+
+    @property
+    def nameless(self) -> bool:
+        """Whether so many kernels have no name that neither what ran nor which collectives did is told."""
+        return self.evidence.nameless > max(_FEW, _NAMELESS * self.evidence.activities)
+
+    @property
+    def blind(self) -> bool:
+        """Whether what is in the file is no account of what ran, and when."""
+        told_wrong = self.timeless or self.misscaled or self.mislinked or self.overlapping or self.nameless
+        return told_wrong or self.workless
 
     @property
     def activityless(self) -> bool:
@@ -358,6 +380,8 @@ def _evidence(
         copies=int(copies.size),
         copies_without_activity=int((~is_among(copies, trace.activities.correlation)).sum()),
         lost_collectives=max(lost_collectives, _inside_collectives(trace, lost) - nameless),
+        overlapped=overlapped(trace),
+        nameless=_nameless(trace),
         disordered=disordered(trace, launches.start) if trace.framework == "torch" else 0,
         steps=steps.source,
         step_kinds=steps.kinds,
@@ -366,6 +390,12 @@ def _evidence(
         steps_left_out=steps.left_out,
         updates=updates_per_step(trace, steps),
     )
+
+
+def _nameless(trace: Trace) -> int:
+    nameless = np.array([not name.strip() for name in trace.names], bool)
+    activities = trace.activities
+    return int((nameless[activities.name] & (activities.kind == KERNEL)).sum()) if nameless.any() else 0
 
 
 def _inside_collectives(trace: Trace, rows: Ints) -> int:
