@@ -255,7 +255,7 @@ def _timing(one: _File, other: _File) -> Timing | None:
         return None
     if any(file.timeless or file.summary.cut_off for file in (one, other)):
         return None
-    if any(file.summary.evidence.lost_collectives for file in (one, other)):
+    if any(file.summary.evidence.lost_collectives or file.summary.lacks_times for file in (one, other)):
         return None  # those that are left, in their order, need not be each other's
     return timing_of(one.timed, other.timed)
 

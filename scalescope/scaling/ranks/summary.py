@@ -120,6 +120,11 @@ class RankSummary(msgspec.Struct, frozen=True):
         return self.evidence.without_time > _MOST_TIMES * self.evidence.activities
 
     @property
+    def lacks_times(self) -> bool:
+        """Whether it does not tell when more than a few of what ran did."""
+        return self.evidence.without_time > LOST_SHARE * self.evidence.activities
+
+    @property
     def misscaled(self) -> bool:
         """Whether its times are in another unit than Kineto's, so that none of them is a time."""
         return self.evidence.quick_call_ns is not None
@@ -168,7 +173,7 @@ class RankSummary(msgspec.Struct, frozen=True):
             evidence.unlinked > LOST_SHARE * evidence.activities
             or evidence.launches_without_activity > LOST_SHARE * evidence.launches
             or evidence.copies_without_activity > LOST_SHARE * evidence.copies
-            or evidence.without_time > LOST_SHARE * evidence.activities
+            or self.lacks_times
             or evidence.lost_collectives > 0
         )
 
