@@ -127,3 +127,19 @@ def test_how_often_a_few_steps_tell() -> None:
     low, high = share_95(2, 6)
     assert 0.09 < low < 0.11 and 0.69 < high < 0.71
     assert share_95(0, 5)[0] == 0.0 and share_95(5, 5)[1] == 1.0
+
+
+def test_a_pause_that_may_be_the_jobs_own_is_said_to_be_taken_for_recordings_begin(tmp_path: Path) -> None:
+    """One window cannot tell them apart: the step without it was told as if it could."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        for at in range(30):
+            trace.kernel("aten::mm", 200.0)
+            if number == 0 and at == 3:
+                trace.idle(80_000.0)
+
+    HostTrace(0, 1).steps(4, step).write(tmp_path)
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    assert any("stands still once, for 80 ms" in reason and "later have it, too" in reason
+               for reason in run.quality.reasons)  # fmt: skip

@@ -23,6 +23,8 @@ _LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "hip
 
 #: Clocks of a device and its host, which profilers bring together, are off by no more than this.
 _CLOCKS_NS = 20_000
+#: Nor, where they are not brought together, by more than this: then it is times that are broken.
+_MOST_APART_NS = 60_000_000_000
 #: What is launched begins so much later at the soonest, and a call that waits returns so much after the last end: on
 #: H200s 3.6 µs to 7 and 5 to 30.
 _LAUNCHING_NS, _RETURNING_NS = 4_000, 20_000
@@ -117,6 +119,12 @@ def overlapped(trace: Trace) -> int:
     return within
 
 
+def misplaced(trace: Trace, launch: Ints) -> int:
+    """Return how many activities begin before their launch by more than any two clocks are apart."""
+    raw = trace.activities
+    return int(((launch >= 0) & (raw.correlation > 0) & (launch - raw.start > _MOST_APART_NS)).sum())
+
+
 def by_the_hosts_clock(trace: Trace) -> tuple[Trace, int, LaunchTimes]:
     """Return a trace with its device's times on its host's clock, by how many ns they are later, mostly by 0, and its
     activities' launches.
@@ -142,6 +150,8 @@ def _device_is_behind(trace: Trace, launch: Ints) -> int:
         return 0
     early = np.sort(launch[known] - raw.start[known])
     behind = int(early[-1 - int(_ODD * count)])
+    if behind > _MOST_APART_NS:
+        return 0
     if behind > _CLOCKS_NS:
         return behind + _LAUNCHING_NS
     waiting = np.array([name.endswith("DeviceSynchronize") for name in trace.names], bool)

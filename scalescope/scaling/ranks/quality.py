@@ -193,7 +193,12 @@ def _faults(summary: RankSummary) -> list[str]:
             f"{name}: {evidence.disordered} of {evidence.activities} device activities begin after one that was "
             "launched later on their stream: their correlations lead to others' launches"
         )
-    if summary.overlapping:
+    if evidence.misplaced:
+        faults.append(
+            f"{name}: {evidence.misplaced} of {evidence.activities} device activities begin minutes before they were "
+            "launched: their times are broken; give the file as the profiler wrote it"
+        )
+    elif summary.overlapping:
         faults.append(
             f"{name}: {evidence.overlapped} of {evidence.activities} device activities lie within another one of their "
             "stream, which runs one thing after another: durations or starts are not those of the device, or several "
@@ -222,8 +227,8 @@ def _faults(summary: RankSummary) -> list[str]:
         )
     if evidence.lost_collectives:
         faults.append(
-            f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace (is a "
-            "stream missing?): what they cost is told as idle time"
+            f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace, or one "
+            "without a time (is a stream missing?): what they cost is told as idle time"
         )
     return faults
 

@@ -17,7 +17,14 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
-from scalescope.scaling.rank.launches import LaunchTimes, by_the_hosts_clock, disordered, is_kernel_launch, overlapped
+from scalescope.scaling.rank.launches import (
+    LaunchTimes,
+    by_the_hosts_clock,
+    disordered,
+    is_kernel_launch,
+    misplaced,
+    overlapped,
+)
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.records.of_cpu import record_host
@@ -73,6 +80,7 @@ class Evidence(msgspec.Struct, frozen=True):
     lost_collectives: int  # of those launches, the ones inside a collective's call
     disordered: int  # activities that began after one that was launched later on their stream
     overlapped: int  # activities that began and ended while one that began before them ran on their stream
+    misplaced: int  # activities that begin so long before their launch that no clock is to blame
     nameless: int  # kernels
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
@@ -146,8 +154,10 @@ class RankSummary(msgspec.Struct, frozen=True):
 
     @property
     def overlapping(self) -> bool:
-        """Whether its device's times cannot be: a stream runs one thing after another."""
-        return self.evidence.overlapped > max(_FEW, _OVERLAPPED * self.evidence.activities)
+        """Whether its device's times cannot be: a stream runs one by one, and nothing before its launch."""
+        return bool(self.evidence.misplaced) or self.evidence.overlapped > max(
+            _FEW, _OVERLAPPED * self.evidence.activities
+        )
 
     @property
     def nameless(self) -> bool:
@@ -244,7 +254,7 @@ def _summarise_device(trace: Trace, timeline: Timeline, launches: LaunchTimes) -
             int(early.sum()),
             int(unlinked.sum()),
             whole,
-            lost_collectives=0 if timeline.collectives else _called_in_vain(trace),
+            lost_collectives=_timeless(timeline.collectives) if timeline.collectives else _called_in_vain(trace),
         ),
         host_evidence=collect_host_evidence(trace, steps, loading, shares, timeline),
         busy=busy,
@@ -386,6 +396,7 @@ def _evidence(
         copies_without_activity=int((~is_among(copies, trace.activities.correlation)).sum()),
         lost_collectives=max(lost_collectives, _inside_collectives(trace, lost) - nameless),
         overlapped=overlapped(trace),
+        misplaced=misplaced(trace, launches.start),
         nameless=_nameless(trace),
         disordered=disordered(trace, launches.start) if trace.framework == "torch" else 0,
         steps=steps.source,
@@ -395,6 +406,11 @@ def _evidence(
         steps_left_out=steps.left_out,
         updates=updates_per_step(trace, steps),
     )
+
+
+def _timeless(collectives: Sequence[RankCollective]) -> int:
+    """Return how many collectives' kernels take no time, as where it is lost."""
+    return sum(one.end <= one.start for one in collectives if not one.by_copies)
 
 
 def _nameless(trace: Trace) -> int:

@@ -51,14 +51,15 @@ _Token = tuple[str | None, tuple[int, ...], str | None, int | None, str | None]
 
 @dataclass(frozen=True)
 class Timed:
-    """One rank's symmetric collectives, in order of time."""
+    """One rank's symmetric collectives whose times are known, in order."""
 
     rank: int
     collectives: Sequence[RankCollective]
 
     @cached_property
     def own(self) -> list[RankCollective]:
-        return sorted((one for one in self.collectives if one.operation in SYMMETRIC), key=lambda one: one.start)
+        timed = (one for one in self.collectives if one.operation in SYMMETRIC and one.end > one.start)
+        return sorted(timed, key=lambda one: one.start)
 
     @cached_property
     def tokens(self) -> list[_Token]:
