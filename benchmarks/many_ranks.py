@@ -5,7 +5,8 @@
 
 The traces are the four real ones of `tests/data/gpt_ddp_compile_n4`, repeated under other rank numbers: a file's
 header, with its own rank, is a gzip member of its own in front of the shared rest. All ranks are then one process
-group.
+group. Each four are as on another host, whose clock is some microseconds behind the one before: files of equal
+nanoseconds are one file that is there twice, and count once.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from pathlib import Path
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.ranks.mpi_executor import mpi_workers
 
+#: What lies between the clocks of hosts that follow each other, in ns: less than a transfer takes.
+_CLOCKS_APART_NS = 1_009
 SOURCE = Path(__file__).resolve().parent.parent / "tests" / "data" / "gpt_ddp_compile_n4"
 
 
@@ -40,6 +43,10 @@ def make(folder: Path, ranks: int) -> None:
         bodies.append(gzip.compress(body, 6))
     for rank in range(ranks):
         head = re.sub(rb'"rank": \d+', b'"rank": %d' % rank, heads[rank % 4])
+        base = re.search(rb'"baseTimeNanoseconds": (\d+)', head)
+        assert base is not None, "the ranks' clocks are moved apart by it"
+        own = b"%d" % (int(base[1]) + rank // 4 * _CLOCKS_APART_NS)
+        head = head[: base.start(1)] + own + head[base.end(1) :]
         (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(head, 6) + bodies[rank % 4])
 
 

@@ -22,6 +22,7 @@ from scalescope.scaling.replay.whatif.replayer import Replayer
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
+import many_ranks  # noqa: E402
 import trace_reading  # noqa: E402  # it lies beside the scripts, which are no package
 
 DATA = Path(__file__).parent / "data"
@@ -163,3 +164,11 @@ def test_the_benchmark_of_reading_runs_what_it_times() -> None:
     argv = [sys.executable, "-c", trace_reading.SCALESCOPE, str(DATA / "gpt_ddp_n1")]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_benchmark_of_many_ranks_measures_ranks_that_are_matched(tmp_path: Path) -> None:
+    """As copies to the nanosecond they would be four files that are there three times."""
+    many_ranks.make(tmp_path, 12)
+    answer = analyze_run(tmp_path)
+    assert (len(answer.ranks), answer.quality.verdict) == (12, "good")
+    assert sum(one.transfer_us is not None for one in answer.collectives) == 56

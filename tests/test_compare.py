@@ -344,3 +344,12 @@ def test_a_damaged_config_costs_its_settings_and_not_the_comparison(tmp_path: Pa
 
 def test_an_answer_is_read_back_as_it_was_written(answer: Comparison) -> None:
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Comparison, strict=True) == answer
+
+
+def test_a_folder_a_rank_is_no_repeat_of_the_run(tmp_path: Path) -> None:
+    """Two ranks of one run were its two repeats, whose noise the ranks' difference was."""
+    for rank in range(2):
+        (tmp_path / f"rank{rank}").mkdir()
+        shutil.copy(SMALL / f"rank{rank}.json.gz", tmp_path / f"rank{rank}" / "trace.json.gz")
+    with pytest.raises(UserError, match=r"hold different ranks of 2 \(0 and 1\), which are no repeats"):
+        read_side([tmp_path])

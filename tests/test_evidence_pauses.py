@@ -146,3 +146,19 @@ def test_what_the_one_rank_of_a_job_does_in_some_steps_is_told_once(tmp_path: Pa
     assert [one.code for one in told.findings].count("host_stall") == 1
     assert told.findings[0].code == "host_stall" and told.findings[0].ms == pytest.approx(5.0, rel=0.01)
     assert "may cost as much" not in run_verdict(told).headline
+
+
+def test_a_pause_that_may_be_the_jobs_own_is_said_to_be_taken_for_recordings_begin(tmp_path: Path) -> None:
+    """One window cannot tell them apart: the step without it was told as if it could."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        for at in range(30):
+            trace.kernel("aten::mm", 200.0)
+            if number == 0 and at == 3:
+                trace.idle(80_000.0)
+
+    HostTrace(0, 1).steps(4, step).write(tmp_path)
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    assert any("stands still once, for 80 ms" in reason and "later have it, too" in reason
+               for reason in run.quality.reasons)  # fmt: skip

@@ -177,3 +177,73 @@ def test_a_step_that_is_missing_makes_the_one_before_it_no_longer(tmp_path: Path
     run = without(tmp_path, lambda _, __, one: begins[1] <= one.get("ts", 0) < begins[2])
     assert [one.window_ms for one in run.steps] == [pytest.approx(80.5, abs=0.3)] * 2
     assert any("a step is missing by the ProfilerSteps' numbers; 1 step before" in one for one in run.quality.reasons)
+
+
+def test_kernels_within_others_of_their_stream_are_no_devices_times(tmp_path: Path) -> None:
+    """As durations in another unit, or merged traces, make them: 99% compute was told of a step that was 97% of it."""
+
+    def longer(_: int, event: Event) -> None:
+        if event.get("cat") == "kernel" and not is_collective(event):
+            event["dur"] *= 1.5
+
+    (run,) = changed(tmp_path, longer)
+    assert run.quality.verdict == "unusable" and run.findings == []
+    assert "which runs one thing after another" in run.quality.reasons[0]
+
+
+def test_kernels_without_names_are_not_laid_beside_each_other(tmp_path: Path) -> None:
+    """Rank 1's delay was told as another process on its device."""
+
+    def nameless(_: int, event: Event) -> None:
+        if event.get("cat") == "kernel" and not is_collective(event):
+            event["name"] = ""
+
+    (run,) = changed(tmp_path, nameless)
+    assert run.quality.verdict == "unusable" and run.findings == []
+    assert "kernels without a name" in run.quality.reasons[0]
+
+
+def test_collectives_without_a_time_are_lost(tmp_path: Path) -> None:
+    """They overlapped nothing, and *the folder mixes 2 windows; nothing between the ranks is wrong* was told."""
+
+    def timeless(_: int, event: Event) -> None:
+        if event.get("cat") == "kernel" and is_collective(event):
+            event["dur"] = 0
+
+    (run,) = changed(tmp_path, timeless)
+    assert run.findings == [] and run.unpriced is not None and run.unpriced.code == "lost"
+
+
+def test_a_kernel_long_before_its_launch_makes_no_step_of_months(tmp_path: Path) -> None:
+    """*0.0% of the 8,935,509,883 ms step is compute* was told."""
+
+    def negative(at: int, event: Event) -> None:
+        if event.get("cat") == "kernel" and at % 100 == 0:
+            event["ts"] = -event["ts"]
+
+    (run,) = changed(tmp_path, negative)
+    assert run.quality.verdict == "unusable"
+    assert any("begin minutes before they were launched" in one for one in run.quality.reasons)
+
+
+def test_steps_of_one_number_are_as_many_as_there_are(tmp_path: Path) -> None:
+    """What a rank runs in a step was that of all three: *spin_kernel, 12.3 ms a step*."""
+
+    def renumbered(_: int, event: Event) -> None:
+        if str(event.get("name")).startswith("ProfilerStep"):
+            event["name"] = "ProfilerStep#7"
+
+    (run,) = changed(tmp_path, renumbered)
+    assert "spin_kernel, 4.1 ms a step" in run_verdict(run).headline
+    assert [one.step for one in run.steps if one.rank == 0] == [7, 8, 9]
+
+
+def test_a_files_name_with_more_digits_than_a_rank_has_tells_none(tmp_path: Path) -> None:
+    """It was a defect, whose replay took no number of 20 digits."""
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        del trace["distributedInfo"]
+        name = f"rank{10**20 + rank}.json.gz"
+        (tmp_path / name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis) and [one.rank for one in run.ranks] == [0, 1]

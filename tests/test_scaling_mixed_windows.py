@@ -333,3 +333,33 @@ def test_a_copy_that_is_said_to_be_of_another_rank_counts_once(tmp_path: Path) -
     assert isinstance(found, RunAnalysis)
     assert "rank1.json is rank0.json once more and counts once" in found.quality.reasons
     assert [one.rank for one in found.ranks] == [0] and not found.findings
+
+
+def _step_by_step(waits: list[int]) -> list[RankCollective]:
+    """Return all-reduces of 0.3 ms, each so many µs after the one before."""
+    found, at = [], 0
+    for wait in waits:
+        at += wait * 1000
+        found.append(_all_reduce(at, at + 300_000))
+        at += 300_000
+    return found
+
+
+def _all_reduce(start: int, end: int) -> RankCollective:
+    return RankCollective(start=start, end=end, operation="all_reduce", elements=10, group="0", group_ranks=(0, 1))
+
+
+def test_runs_whose_windows_were_moved_onto_each_other_are_told_apart() -> None:
+    """Half of their collectives meet an equal one by chance, which was one job whose rank 1 may come late."""
+    ours = _step_by_step([300 + 97 * at % 700 for at in range(60)])
+    others = _step_by_step([300 + 431 * at % 700 for at in range(60)])
+    met = sum(any(one.start < two.end and two.start < one.end for two in others) for one in ours)
+    assert 0.5 < met / len(ours) < 0.9
+    assert timing_of(Timed(0, ours), Timed(1, others)) == "apart"
+
+
+def test_a_rank_that_lacks_a_third_of_its_collectives_is_of_the_others_job() -> None:
+    ours = _step_by_step([300 + 97 * at % 700 for at in range(60)])
+    lacking = [one for at, one in enumerate(ours) if at % 3]
+    assert timing_of(Timed(0, ours), Timed(1, lacking)) == "together"
+    assert timing_of(Timed(0, lacking), Timed(1, ours)) == "together"

@@ -50,6 +50,7 @@ def read_side(paths: Sequence[Path], jobs: int | None = None, *, whole: bool = F
         for sweep in sweeps:
             launches += read_launches(sweep)
             infos += [run.read_info() for run in find_runs(sweep)] if sweep.is_dir() else []
+    _refuse_ranks_apart(repeats)
     if repeats and len(paths) < len(given):
         note = "a folder that is given twice is no repeat: it counts once"
         repeats[0] = msgspec.structs.replace(repeats[0], notes=[note, *repeats[0].notes])
@@ -59,6 +60,22 @@ def read_side(paths: Sequence[Path], jobs: int | None = None, *, whole: bool = F
         jobs_found.setdefault(repeat.series, []).append(repeat)
     found = [Measurement(name=_name(name, own, len(jobs_found)), repeats=own) for own in jobs_found.values()]
     return [*found, *([Measurement(name=name, launches=launches, infos=infos)] if launches else [])]
+
+
+def _refuse_ranks_apart(repeats: Sequence[Repeat]) -> None:
+    """Raise UserError where two runs of a job hold traces of different ranks alone: its ranks, and no repeats of it."""
+    held = [(one, {rank for window in one.windows for rank in window.ranks}) for one in repeats if one.info is None]
+    parts = [(one, ranks) for one, ranks in held if ranks and len(ranks) < one.identity.world_size]
+    for at, (one, ranks) in enumerate(parts):
+        for other, others in parts[:at]:
+            if one.identity.world_size == other.identity.world_size and not ranks & others:
+                raise UserError(f"{other.path} and {one.path} hold different ranks of {one.identity.world_size} "
+                                f"({_listed(others)} and {_listed(ranks)}), which are no repeats of a run: put the "
+                                "traces of all its ranks into one folder, a folder a run")  # fmt: skip
+
+
+def _listed(ranks: set[int]) -> str:
+    return ", ".join(map(str, sorted(ranks)[:_MOST_NAMED])) + (" …" if len(ranks) > _MOST_NAMED else "")
 
 
 def _once(paths: Sequence[Path]) -> list[Path]:

@@ -23,6 +23,9 @@ def left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Iter
     launchless = [rank for rank in ranks if summaries[rank].launchless and rank not in (*cut, *timeless)]
     misscaled = [rank for rank in ranks if summaries[rank].misscaled and rank not in (*cut, *timeless, *launchless)]
     named = (*cut, *timeless, *launchless, *misscaled)
+    overlapping = [rank for rank in ranks if summaries[rank].overlapping and rank not in named]
+    nameless = [rank for rank in ranks if summaries[rank].nameless and rank not in (*named, *overlapping)]
+    named = (*named, *overlapping, *nameless)
     activityless = [rank for rank in ranks if summaries[rank].activityless and rank not in named]
     empty = [rank for rank in ranks if rank not in (*named, *activityless)]
     if cut:
@@ -33,6 +36,10 @@ def left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Iter
         yield f"left out of every mean: {ranks_text(launchless)}, most of whose activities have lost their launch"
     if misscaled:
         yield f"left out of every mean: {ranks_text(misscaled)}, whose times are in another unit"
+    if overlapping:
+        yield f"left out of every mean: {ranks_text(overlapping)}, whose kernels' times cannot be those of a device"
+    if nameless:
+        yield f"left out of every mean: {ranks_text(nameless)}, whose kernels have no names"
     if activityless:
         yield f"left out of every mean: {ranks_text(activityless)}, of whose launches most have nothing in the trace"
     if empty:

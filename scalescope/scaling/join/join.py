@@ -7,6 +7,7 @@ from functools import cached_property
 
 from scalescope.scaling.answer import Quality, RunAnalysis
 from scalescope.scaling.evidence.compare import compare_hosts
+from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.finding import Reason
 from scalescope.scaling.findings.derived import keep
@@ -91,13 +92,15 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             _add_measured(analysis, ranks)
         if analysis.framework == "torch":
             quality.reasons.extend(_calls_alone([rank for rank, one in ranks.hosts.items() if one.calls_alone]))
+    host = compare_hosts(ranks.hosts) if usable else []
+    quality.reasons.extend(_opening(host))
     return Explained(
         analysis,
         ranks.partitions,
         ranks.kernels,
         _exchanges(ranks, {one.index: one.bytes for one in analysis.collectives}),
         ready=ranks.ready,
-        host=compare_hosts(ranks.hosts) if usable else [],
+        host=host,
     )
 
 
@@ -228,6 +231,18 @@ def _exchanges(ranks: _SideBySide, sizes: Mapping[int, int | None]) -> dict[int,
     }
 
 
+def _opening(host: Sequence[HostCause]) -> Iterator[str]:
+    """Yield what is taken for recording's own begin, which one window cannot tell from the job's."""
+    for cause in host:
+        if cause.opening:
+            who = "all hosts stand" if cause.rank is None else f"the host of rank {cause.rank} stands"
+            yield (
+                f"{who} still once, for {max(cause.ns) / 1e6:.0f} ms, before the backward pass of the window's first "
+                "step: that is taken for the begin of recording, and is no part of the step as run; if the job does "
+                "so itself, steps that are recorded later have it, too"
+            )
+
+
 def _calls_alone(ranks: Sequence[int]) -> Iterator[str]:
     """Yield what is missing where the device and its calls alone were recorded."""
     if ranks:
@@ -244,7 +259,7 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     lost = [
         rank
         for rank, one in summaries.items()
-        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless or one.workless or one.misscaled
+        if lacks_its_device(one) or one.blind or one.launchless or one.activityless
     ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries

@@ -23,6 +23,8 @@ _LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "hip
 
 #: Clocks of a device and its host, which profilers bring together, are off by no more than this.
 _CLOCKS_NS = 20_000
+#: Nor, where they are not brought together, by more than this: then it is times that are broken.
+_MOST_APART_NS = 60_000_000_000
 #: What is launched begins so much later at the soonest, and a call that waits returns so much after the last end: on
 #: H200s 3.6 µs to 7 and 5 to 30.
 _LAUNCHING_NS, _RETURNING_NS = 4_000, 20_000
@@ -30,6 +32,8 @@ _LAUNCHING_NS, _RETURNING_NS = 4_000, 20_000
 _TELLING = 20
 #: A share of launches that may be in disorder, or linked wrongly, for whatever reason.
 _ODD = 0.001
+#: By so much ends may be told in another order than they had.
+_CLOCK_TICKS_NS = 1_000
 #: Of more than this, times say nothing of clocks.
 _DISORDER = 0.01
 
@@ -88,6 +92,39 @@ def disordered(trace: Trace, launch: Ints) -> int:
     return int((same & (np.diff(launch[known]) < 0)).sum())
 
 
+def overlapped(trace: Trace) -> int:
+    """Return how many activities lie, on their stream, within one that began before them, which no stream runs so.
+
+    A kernel may begin before the one before it ends (programmatic launches), and ends behind it. Kernels of one launch
+    (a graph) may be told as of one stream wherever they run, and AMD's queues hold several streams.
+    """
+    activities = trace.activities
+    if trace.framework != "torch" or any(name.startswith("hip") for name in trace.names):
+        return 0
+    known = np.flatnonzero((activities.correlation > 0) & (activities.end > activities.start))
+    _, of_launch, launched = np.unique(activities.correlation[known], return_inverse=True, return_counts=True)
+    known = known[launched[of_launch] == 1]
+    order = np.lexsort((activities.start[known], activities.stream[known], activities.device[known]))
+    known = known[order]
+    if not known.size:
+        return 0
+    end = activities.end[known]
+    new = np.flatnonzero(
+        np.concatenate(([True], (np.diff(activities.stream[known]) != 0) | (np.diff(activities.device[known]) != 0)))
+    )
+    within = 0
+    for first, until in zip(new.tolist(), [*new[1:].tolist(), known.size], strict=True):
+        reach = np.maximum.accumulate(end[first:until])[:-1]
+        within += int((end[first + 1 : until] < reach - _CLOCK_TICKS_NS).sum())
+    return within
+
+
+def misplaced(trace: Trace, launch: Ints) -> int:
+    """Return how many activities begin before their launch by more than any two clocks are apart."""
+    raw = trace.activities
+    return int(((launch >= 0) & (raw.correlation > 0) & (launch - raw.start > _MOST_APART_NS)).sum())
+
+
 def by_the_hosts_clock(trace: Trace) -> tuple[Trace, int, LaunchTimes]:
     """Return a trace with its device's times on its host's clock, by how many ns they are later, mostly by 0, and its
     activities' launches.
@@ -113,6 +150,8 @@ def _device_is_behind(trace: Trace, launch: Ints) -> int:
         return 0
     early = np.sort(launch[known] - raw.start[known])
     behind = int(early[-1 - int(_ODD * count)])
+    if behind > _MOST_APART_NS:
+        return 0
     if behind > _CLOCKS_NS:
         return behind + _LAUNCHING_NS
     waiting = np.array([name.endswith("DeviceSynchronize") for name in trace.names], bool)

@@ -68,8 +68,13 @@ class _File:
         self.vendor = _vendor(reading.summary.device)
         #: Where two files' are equal, none of these tells them apart; and whether what it computes may.
         self.made_by: _MadeBy = (self.summary.world_size, self.summary.backend or None, self.vendor)
-        self.timeless = self.summary.timeless or self.summary.misscaled
-        self.telling = not self.timeless and not self.summary.cut_off and len(self.work) >= _TELLING_KERNELS
+        self.timeless = self.summary.timeless or self.summary.misscaled or self.summary.overlapping
+        self.telling = (
+            not self.timeless
+            and not self.summary.nameless
+            and not self.summary.cut_off
+            and len(self.work) >= _TELLING_KERNELS
+        )
         windows = reading.summary.shares.windows if reading.summary.shares is not None else None
         self.span = (int(windows.edges[0]), int(windows.edges[-1])) if windows is not None else None
         self.numbers = set(windows.numbers) if windows is not None else set()
@@ -250,7 +255,7 @@ def _timing(one: _File, other: _File) -> Timing | None:
         return None
     if any(file.timeless or file.summary.cut_off for file in (one, other)):
         return None
-    if any(file.summary.evidence.lost_collectives for file in (one, other)):
+    if any(file.summary.evidence.lost_collectives or file.summary.lacks_times for file in (one, other)):
         return None  # those that are left, in their order, need not be each other's
     return timing_of(one.timed, other.timed)
 

@@ -42,6 +42,30 @@ class _Group(msgspec.Struct, frozen=True):
     pair: tuple[int, int] | None = None  # of point-to-point transfers
 
 
+def share_names(collectives: Mapping[int, Sequence[RankCollective]]) -> None:
+    """Call groups by one name, in place, of whose ranks each has one group of those ranks, under names of their own.
+
+    A name is what a process counts or chooses; who takes part is what a group is.
+    """
+    names: dict[tuple[int, ...], dict[int, set[str | None]]] = {}
+    for rank, own in collectives.items():
+        told: dict[tuple[int, ...], set[str | None]] = {}
+        for one in own:
+            told.setdefault(one.group_ranks, set()).add(one.group)
+        for ranks, named in told.items():
+            if rank in ranks:
+                names.setdefault(ranks, {})[rank] = named
+    for ranks, by_rank in names.items():
+        all_names = {name for own in by_rank.values() for name in own}
+        if len(all_names) < 2 or None in all_names or any(len(own) > 1 for own in by_rank.values()):
+            continue
+        (name,) = by_rank[min(by_rank)]
+        for rank in by_rank:
+            for one in collectives[rank]:
+                if one.group_ranks == ranks:
+                    one.group = name
+
+
 def match_collectives(
     collectives: Mapping[int, Sequence[RankCollective]], offsets: Mapping[int, int] | None = None
 ) -> list[Match]:

@@ -73,11 +73,7 @@ def judge(
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None
-    blind = [
-        rank
-        for rank, one in summaries.items()
-        if one.shares is None or lacks_its_device(one) or one.timeless or one.mislinked or one.workless or one.misscaled
-    ]
+    blind = [rank for rank, one in summaries.items() if one.shares is None or lacks_its_device(one) or one.blind]
     launches = sum(one.evidence.launches for one in summaries.values())
     lost = sum(one.evidence.launches_without_activity for one in summaries.values())
     too_little = max(fraction or 0.0, lost / launches if launches else 0.0) > UNUSABLE_FRACTION
@@ -197,6 +193,22 @@ def _faults(summary: RankSummary) -> list[str]:
             f"{name}: {evidence.disordered} of {evidence.activities} device activities begin after one that was "
             "launched later on their stream: their correlations lead to others' launches"
         )
+    if evidence.misplaced:
+        faults.append(
+            f"{name}: {evidence.misplaced} of {evidence.activities} device activities begin minutes before they were "
+            "launched: their times are broken; give the file as the profiler wrote it"
+        )
+    elif summary.overlapping:
+        faults.append(
+            f"{name}: {evidence.overlapped} of {evidence.activities} device activities lie within another one of their "
+            "stream, which runs one thing after another: durations or starts are not those of the device, or several "
+            "traces were merged; give the file as the profiler wrote it"
+        )
+    if summary.nameless:
+        faults.append(
+            f"{name}: {evidence.nameless} of {evidence.activities} device activities are kernels without a name: what "
+            "ran, and which are collectives, is not told; give the file as the profiler wrote it"
+        )
     if summary.device_moved_ns:
         way = "behind" if summary.device_moved_ns > 0 else "ahead of"
         faults.append(
@@ -215,8 +227,8 @@ def _faults(summary: RankSummary) -> list[str]:
         )
     if evidence.lost_collectives:
         faults.append(
-            f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace (is a "
-            "stream missing?): what they cost is told as idle time"
+            f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace, or one "
+            "without a time (is a stream missing?): what they cost is told as idle time"
         )
     return faults
 

@@ -15,6 +15,7 @@ from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.ranks.gloo.groups_of_threads import name_groups
 from scalescope.scaling.ranks.gloo.partners import name_partners
 from scalescope.scaling.ranks.jobs import FoundJob, copies, split_jobs
+from scalescope.scaling.ranks.matching import share_names
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.ranks.summary import RankReading, RankSummary, read_rank
 from scalescope.scaling.trace.sources import Source
@@ -87,6 +88,7 @@ def read_jobs(
     refused += [Refused(name, f"{name} is {first} once more and counts once", False) for name, first in again.items()]
     found = split_jobs([(source, one) for source, one in pairs if source.path.name not in again])
     for job in found:
+        share_names({rank: one.summary.collectives for rank, one in job.ranks.items()})
         name_groups({rank: one.summary for rank, one in job.ranks.items()})
         name_partners({rank: one.summary.collectives for rank, one in job.ranks.items()})
     return [

@@ -17,7 +17,14 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
-from scalescope.scaling.rank.launches import LaunchTimes, by_the_hosts_clock, disordered, is_kernel_launch
+from scalescope.scaling.rank.launches import (
+    LaunchTimes,
+    by_the_hosts_clock,
+    disordered,
+    is_kernel_launch,
+    misplaced,
+    overlapped,
+)
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.records.of_cpu import record_host
@@ -39,6 +46,10 @@ _MOST_TIMES = 0.5
 _MOST_LAUNCHES = 0.5
 #: A stream runs things in the order of their launches: of more than this share in another, the launches are others'.
 _MISLINKED, _FEW = 0.1, 10
+#: Of real traces no activity lies within another one of its stream.
+_OVERLAPPED = 0.01
+#: Kernels without a name may be one tool's own few.
+_NAMELESS = 0.01
 #: What is lost of more than this share may be what one rank seems to have more of than another.
 LOST_SHARE = 0.01
 
@@ -68,6 +79,9 @@ class Evidence(msgspec.Struct, frozen=True):
     copies_without_activity: int
     lost_collectives: int  # of those launches, the ones inside a collective's call
     disordered: int  # activities that began after one that was launched later on their stream
+    overlapped: int  # activities that began and ended while one that began before them ran on their stream
+    misplaced: int  # activities that begin so long before their launch that no clock is to blame
+    nameless: int  # kernels
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
     whole_steps: int | None = None  # of a file that ends early, where it tells steps
@@ -114,6 +128,11 @@ class RankSummary(msgspec.Struct, frozen=True):
         return self.evidence.without_time > _MOST_TIMES * self.evidence.activities
 
     @property
+    def lacks_times(self) -> bool:
+        """Whether it does not tell when more than a few of what ran did."""
+        return self.evidence.without_time > LOST_SHARE * self.evidence.activities
+
+    @property
     def misscaled(self) -> bool:
         """Whether its times are in another unit than Kineto's, so that none of them is a time."""
         return self.evidence.quick_call_ns is not None
@@ -134,6 +153,24 @@ class RankSummary(msgspec.Struct, frozen=True):
         return self.evidence.disordered > max(_FEW, _MISLINKED * self.evidence.activities)
 
     @property
+    def overlapping(self) -> bool:
+        """Whether its device's times cannot be: a stream runs one by one, and nothing before its launch."""
+        return bool(self.evidence.misplaced) or self.evidence.overlapped > max(
+            _FEW, _OVERLAPPED * self.evidence.activities
+        )
+
+    @property
+    def nameless(self) -> bool:
+        """Whether so many kernels have no name that neither what ran nor which collectives did is told."""
+        return self.evidence.nameless > max(_FEW, _NAMELESS * self.evidence.activities)
+
+    @property
+    def blind(self) -> bool:
+        """Whether what is in the file is no account of what ran, and when."""
+        told_wrong = self.timeless or self.misscaled or self.mislinked or self.overlapping or self.nameless
+        return told_wrong or self.workless
+
+    @property
     def activityless(self) -> bool:
         """Whether most of what was launched is not in the trace, so that it seems to be idle."""
         return self.evidence.launches_without_activity > _MOST_LAUNCHES * self.evidence.launches
@@ -146,7 +183,7 @@ class RankSummary(msgspec.Struct, frozen=True):
             evidence.unlinked > LOST_SHARE * evidence.activities
             or evidence.launches_without_activity > LOST_SHARE * evidence.launches
             or evidence.copies_without_activity > LOST_SHARE * evidence.copies
-            or evidence.without_time > LOST_SHARE * evidence.activities
+            or self.lacks_times
             or evidence.lost_collectives > 0
         )
 
@@ -217,7 +254,7 @@ def _summarise_device(trace: Trace, timeline: Timeline, launches: LaunchTimes) -
             int(early.sum()),
             int(unlinked.sum()),
             whole,
-            lost_collectives=0 if timeline.collectives else _called_in_vain(trace),
+            lost_collectives=_timeless(timeline.collectives) if timeline.collectives else _called_in_vain(trace),
         ),
         host_evidence=collect_host_evidence(trace, steps, loading, shares, timeline),
         busy=busy,
@@ -358,6 +395,9 @@ def _evidence(
         copies=int(copies.size),
         copies_without_activity=int((~is_among(copies, trace.activities.correlation)).sum()),
         lost_collectives=max(lost_collectives, _inside_collectives(trace, lost) - nameless),
+        overlapped=overlapped(trace),
+        misplaced=misplaced(trace, launches.start),
+        nameless=_nameless(trace),
         disordered=disordered(trace, launches.start) if trace.framework == "torch" else 0,
         steps=steps.source,
         step_kinds=steps.kinds,
@@ -366,6 +406,17 @@ def _evidence(
         steps_left_out=steps.left_out,
         updates=updates_per_step(trace, steps),
     )
+
+
+def _timeless(collectives: Sequence[RankCollective]) -> int:
+    """Return how many collectives' kernels take no time, as where it is lost."""
+    return sum(one.end <= one.start for one in collectives if not one.by_copies)
+
+
+def _nameless(trace: Trace) -> int:
+    nameless = np.array([not name.strip() for name in trace.names], bool)
+    activities = trace.activities
+    return int((nameless[activities.name] & (activities.kind == KERNEL)).sum()) if nameless.any() else 0
 
 
 def _inside_collectives(trace: Trace, rows: Ints) -> int:

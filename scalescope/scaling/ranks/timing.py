@@ -29,8 +29,11 @@ Timing = Literal["together", "offset", "apart"]
 
 #: Fewer collectives in common tell nothing.
 _TELLING = 10
-#: Of those within the time that both windows share, all overlap in one job; of two jobs, a few to a third by chance.
-_TOGETHER = 0.5
+#: Of those within the time that both windows share, all overlap in one job, but for what a profiler lost of one of
+#: them; of two equal jobs whose windows were moved onto each other, up to two thirds by chance.
+_TOGETHER = 0.9
+#: Most of what there is.
+_MOST = 0.5
 #: One offset explains all that it can, but for what the windows cut off.
 _EXPLAINED = 0.9
 #: On one clock nearly all have a partner at their time: profilers lose a few.
@@ -48,14 +51,15 @@ _Token = tuple[str | None, tuple[int, ...], str | None, int | None, str | None]
 
 @dataclass(frozen=True)
 class Timed:
-    """One rank's symmetric collectives, in order of time."""
+    """One rank's symmetric collectives whose times are known, in order."""
 
     rank: int
     collectives: Sequence[RankCollective]
 
     @cached_property
     def own(self) -> list[RankCollective]:
-        return sorted((one for one in self.collectives if one.operation in SYMMETRIC), key=lambda one: one.start)
+        timed = (one for one in self.collectives if one.operation in SYMMETRIC and one.end > one.start)
+        return sorted(timed, key=lambda one: one.start)
 
     @cached_property
     def tokens(self) -> list[_Token]:
@@ -98,7 +102,8 @@ def timing_of(left: Timed, right: Timed) -> Timing | None:
     if min(left.shared_with(right.rank), right.shared_with(left.rank)) < _TELLING:
         return None  # as of most pairs of a large mesh: told by their groups, not one by one
     left, right = _in_common(left, right.rank), _in_common(right, left.rank)
-    if _overlapping(left, right) >= _TOGETHER:
+    # what one rank's trace lacks of the other's has no partner, and the rest has
+    if _overlapping(left, right) >= _TOGETHER or _overlapping(right, left) >= _TOGETHER:
         return "together"
     if (Counter(left.tokens) & Counter(right.tokens)).total() < _TELLING:
         return None
@@ -117,7 +122,7 @@ def clocks_agree(left: Timed, right: Timed) -> bool:
     if len(met) < max(_TELLING, _ONE_CLOCK * len(chosen)):
         # of a few, one that was lost is many: ends that agree for most are no chance all the same
         agree = int((np.abs(differences) <= CLOCK_SLACK_NS).sum())
-        return len(chosen) < _TELLING or agree >= _TOGETHER * len(chosen)
+        return len(chosen) < _TELLING or agree >= _MOST * len(chosen)
     transfer = statistics.median(min(one.end - one.start, partner.end - partner.start) for one, partner in met)
     middle = float(np.median(differences))
     spread = float(np.median(np.abs(differences - middle)))

@@ -18,6 +18,8 @@ PERFETTO_BUNDLE = "perfetto.json.gz"
 _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[_-]?(\d+)(?:[._-](\d+))?\D*\.json(?:\.gz)?$", re.IGNORECASE)
 #: torch.profiler's tensorboard_trace_handler: `<worker>.<time>.pt.trace.json[.gz]`.
 _WORKER_NAME = re.compile(r"^(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?$")
+#: A rank has no more.
+_MOST_DIGITS = 8
 #: The rank in a header, and how much of a file holds it.
 _TOLD_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,8})')
 _HEADER_BYTES = 1 << 18
@@ -223,7 +225,8 @@ def _of_devices(path: Path) -> list[_Worker]:
 
 def _parse(name: str) -> tuple[str, int | None, int, str]:
     """Return what tells one rank's files from another's, the rank if the name has it, the span, and the prefix."""
-    if match := _RANK_NAME.search(name):
+    match = _RANK_NAME.search(name)
+    if match and len(match[1]) <= _MOST_DIGITS:  # else a date, or a hash of decimal digits
         prefix = name[: match.start()]
         return f"{prefix}rank{match[1]}", int(match[1]), int(match[2] or 0), prefix
     if match := _WORKER_NAME.match(name):

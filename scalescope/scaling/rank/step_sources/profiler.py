@@ -31,6 +31,8 @@ def _steps_of(spans: HostSpans, found: Ints, numbers: dict[int, int]) -> Steps:
     thread = int(threads[0])
     order = order[threads == thread]
     told = np.array([numbers[int(name)] for name in spans.name[order]], np.int64)
+    if np.unique(told).size < told.size:  # what one number is of several steps tells, all would be one step's
+        told = told[0] + np.arange(told.size)
     kept = _one_after_another(told)
     return Steps(
         numbers=told[kept],
