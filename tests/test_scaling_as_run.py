@@ -17,7 +17,7 @@ from scalescope.report.steadiness import unlike_sentence
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.as_run.calibrate import Untraced, calibrate
+from scalescope.scaling.as_run.calibrate import Replays, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import WITH_DEVICE, host_paces, terms_for
 from scalescope.scaling.as_run.step import take_recording_out
@@ -26,6 +26,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.recorded import OPERATOR_EDGES, RUNTIME_CALLS
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall
 from scalescope.scaling.replay.host_cost import CallCost, HostCost, settled_steps, started, starts_of
 from scalescope.scaling.replay.load import read_records
@@ -215,6 +216,28 @@ def test_between_host_and_device_bound_the_device_stops_the_step_from_shrinking(
     assert short.reason == "not_reached" and short.step_ns.low == pytest.approx(KERNELS * 15_000, rel=0.02)
     longer = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.040))
     assert longer.reason == "untraced_longer" and longer.recording.scale.value == 0
+
+
+def test_what_one_calibration_replayed_another_does_not_replay_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that contradicts its traces is calibrated against where they end on both sides, and without it."""
+    graph, cost = _job(think_ns=30_000.0, work_ns=5_000.0), _cost(10_000.0)
+    traced = mean_step_ns(simulate_steps(graph))
+    replayed = []
+
+    def begins(graph: Graph) -> Timing:
+        replayed.append(graph)
+        return simulate_begins(graph)
+
+    monkeypatch.setattr("scalescope.scaling.as_run.calibrate.simulate_begins", begins)
+    steps = [None, _given(1e-3), _given(KERNELS * 0.018, 0.02)]
+    alone = [calibrate(graph, traced, cost, WITH_DEVICE, one) for one in steps]
+    each = len(replayed)
+    known = Replays(graph, cost)
+    assert [calibrate(graph, traced, cost, WITH_DEVICE, one, known) for one in steps] == alone
+    assert len(replayed) - each < each
+    each = len(replayed)
+    assert [calibrate(graph, traced, cost, WITH_DEVICE, one, known) for one in steps[:1]] == alone[:1]
+    assert len(replayed) == each
 
 
 def test_an_untraced_step_that_is_hardly_known_is_still_likeliest_its_median() -> None:
