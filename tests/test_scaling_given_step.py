@@ -17,8 +17,9 @@ from scalescope.scaling.answer import AsRun, RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding import Code
 from scalescope.scaling.findings.candidate import Candidate
-from scalescope.scaling.findings.pricing import Gain, beside_the_known_step
+from scalescope.scaling.findings.pricing import Gain, beside_full_devices, beside_the_known_step
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.removal import Removal
@@ -255,6 +256,26 @@ def test_what_recording_cost_in_a_cause_goes_with_it_where_it_cannot_be_taken_ou
     assert found.ms == pytest.approx(4.0)
     assert found.low_ms == pytest.approx(3.8, abs=0.05)
     assert found.high_ms == pytest.approx((4.0 + hosts_ms) * 1.05, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "idle_ms", "is_bound"), [(22.9, 0.5, True), (22.9, 0.7, False), (22.4, 0.5, False), (22.4, 0.0, True)]
+)
+def test_what_hosts_cost_is_a_bound_in_a_step_that_devices_fill(step_ms: float, idle_ms: float, is_bound: bool) -> None:
+    """Of waits for devices 0.69 ms were told in a step of 22.9 ms as run, of which those idle for 0.5.
+
+    So they fill the 22.4 ms that it takes without recording.
+    """
+    replayer = SimpleNamespace(on_cpu=False, known_ns=Interval(22.4e6, 22.2e6, 22.6e6))
+    as_run = AsRun(step_ms=step_ms, source="given")
+    idle = {"idle_launch": 0.8 * idle_ms, "idle_data": 0.2 * idle_ms}
+    scene: Any = SimpleNamespace(
+        replayer=replayer, step_ms=step_ms, share_ms=idle.__getitem__, analysis=SimpleNamespace(as_run=as_run)
+    )
+    codes: tuple[Code, ...] = ("synchronising", "more_work", "copies")
+    waits, *others = beside_full_devices(scene, [Gain(Candidate(code=one), 0.69, 0.65, 0.99) for one in codes])
+    assert (waits.candidate.at_most, waits.ms, waits.low_ms) == (is_bound, 0.69, 0.0 if is_bound else 0.65)
+    assert not any(one.candidate.at_most or one.low_ms < 0.65 for one in others)
 
 
 def test_answers_of_schema_1_are_read(tmp_path: Path) -> None:
