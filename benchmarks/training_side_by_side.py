@@ -9,7 +9,8 @@ Everything else is the same on both sides: the batch and its data, bf16 autocast
 clipping (fused SGD for ResNet), one process, one GPU. Ours runs as a training job runs it: composed from conf/,
 strategy and all. Every repeat runs a block of steps of each side, in turn, at each side's batch sizes; what counts is
 a side's best batch size. Steps are timed by events on the device. Writes every step's time, and prints the medians.
-`--sides "scalescope,scalescope otherwise"` has ours beside ours with the other one of two kernels (OTHERWISE).
+`--sides "scalescope,scalescope otherwise"` has ours beside ours with the other one of two kernels (OTHERWISE), and
+`scalescope by bucket` is ours in a graph a gradient bucket, as on several ranks; on one it is one graph by default.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any, cast
 
 import torch
@@ -40,6 +42,7 @@ from scalescope.train.strategies.build import build_strategy
 
 #: The keys that put the other kernels in, which are not the default.
 OTHERWISE = {"gpt": "model.loss_kernel=singles", "resnet": "model.norm=torch"}
+BY_BUCKET = "strategy.compile_by_bucket=true"
 DEVICE = torch.device("cuda", 0)
 WARMUP = 5  # steps of each block that are not timed: clocks and the allocator settle
 Step = Callable[[], None]
@@ -73,6 +76,7 @@ def _sides(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Step
     for batch in options.our_batch_sizes or options.batch_sizes:
         yield f"scalescope/{batch}", partial(_ours, batch, options)
         yield f"scalescope otherwise/{batch}", partial(_ours, batch, options, (OTHERWISE[options.model],))
+        yield f"scalescope by bucket/{batch}", partial(_ours, batch, options, (BY_BUCKET,))
 
 
 def _published(name: str, batch: int, options: argparse.Namespace) -> Step:
@@ -122,9 +126,20 @@ def _ours(batch: int, options: argparse.Namespace, trial: tuple[str, ...] = ()) 
     torch.manual_seed(1)
     precision = Precision(config.precision, DEVICE)
     network = build_model(config.model, DEVICE).network
+    keep_apart(network)
     strategy = build_strategy(config, network, precision, DEVICE)
     data = _batch(options.model, batch)
     return lambda: cast(None, strategy.train_step(data, 0))
+
+
+def keep_apart(network: nn.Module) -> None:
+    """Have a network compiled for itself: Dynamo keeps its graphs by code object, and would run what it made of one
+    side for another of the same shapes, however that is to be cut."""
+    forward = cast(FunctionType, type(network).forward)
+    own = FunctionType(
+        forward.__code__.replace(), forward.__globals__, forward.__name__, forward.__defaults__, forward.__closure__
+    )
+    network.forward = MethodType(own, network)
 
 
 def _batch(model: str, batch: int) -> tuple[Tensor, Tensor]:

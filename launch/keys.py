@@ -9,21 +9,27 @@ from omegaconf import MISSING
 
 from scalescope.records.errors import UserError
 
-_RESUMABLE, _FORMERLY, _ADDED = "resumable", "formerly", "added_as"
+_RESUMABLE, _FORMERLY, _ADDED, _AUTO = "resumable", "formerly", "added_as", "auto_goes_on"
 _NOT_ADDED = object()
 
 #: By group, then by kind: the classes that type a node whose class depends on its `kind`.
 Variants = Mapping[str, Mapping[str, "type[Variant]"]]
 
 
-def key(*, resumable: bool = False, formerly: str | None = None, added_as: Any = _NOT_ADDED) -> Any:
+def key(
+    *, resumable: bool = False, formerly: str | None = None, added_as: Any = _NOT_ADDED, auto_goes_on: bool = False
+) -> Any:
     """Return a field whose default is in conf/.
 
     `resumable`: a run may go on with another value, since it decides nothing of what is measured. `formerly`: the key's
     former name, which overrides and frozen configs may still use. `added_as`: what configs mean that were frozen before
-    there was the key.
+    there was the key. `auto_goes_on`: a run of any value goes on where `auto` is asked for, which asks for none of
+    them: what was the default before there was `auto` stands in every run's config.
     """
-    return field(default=MISSING, metadata={_RESUMABLE: resumable, _FORMERLY: formerly, _ADDED: added_as})
+    return field(
+        default=MISSING,
+        metadata={_RESUMABLE: resumable, _FORMERLY: formerly, _ADDED: added_as, _AUTO: auto_goes_on},
+    )
 
 
 @dataclass
@@ -83,7 +89,7 @@ def changed_keys(then: Any, now: Any, prefix: str = "") -> Iterator[tuple[str, o
         before, after = getattr(then, one.name), getattr(now, one.name)
         if is_dataclass(after):
             yield from changed_keys(before, after, f"{prefix}{one.name}.")
-        elif before != after:
+        elif before != after and not (after == "auto" and one.metadata.get(_AUTO)):
             yield f"{prefix}{one.name}", before, after
 
 

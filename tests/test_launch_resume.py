@@ -65,6 +65,17 @@ def test_a_run_does_not_go_on_as_another_one(other: list[str], says: str, tmp_pa
     assert says in str(refused.value) and "made with another config" in str(refused.value)
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_run_of_before_there_was_auto_goes_on(recorded: bool, tmp_path: Path) -> None:
+    """Its config has what was the default then, or what was asked for; whoever asks for auto asks for neither."""
+    asked = f"strategy.compile_by_bucket={str(recorded).lower()}"
+    planned(tmp_path, asked).make_folder()
+    goes_on(planned(tmp_path))
+    goes_on(planned(tmp_path, asked))
+    with pytest.raises(UserError, match=r"strategy\.compile_by_bucket"):
+        goes_on(planned(tmp_path, f"strategy.compile_by_bucket={str(not recorded).lower()}"))
+
+
 def test_with_a_fixed_global_batch_it_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
     planned(tmp_path, "global_batch_size=8").make_folder()
     goes_on(planned(tmp_path, "global_batch_size=8", "launch.ranks=1"))
@@ -94,7 +105,7 @@ def test_a_run_of_another_kind_does_not_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in STRATEGIES if kind not in ("tensor", "pipeline")])
 def test_a_frozen_config_from_before_strategies_had_keys_of_their_own_goes_on(kind: str, tmp_path: Path) -> None:
-    own = {"ddp": ["strategy.bucket_mib=12.5"], "fsdp2": ["strategy.prefetch=3"],
+    own = {"ddp": ["strategy.bucket_mib=12.5", "strategy.compile_by_bucket=true"], "fsdp2": ["strategy.prefetch=3"],
            "zero": ["strategy.bucket_mib=12.5", "strategy.stage=2"]}.get(kind, [])  # fmt: skip
     plan = planned(tmp_path, f"strategy={'zero1' if kind == 'zero' else kind}", *own)
     folder = plan.make_folder()

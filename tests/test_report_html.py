@@ -391,3 +391,13 @@ def test_the_labels_beside_the_growth_s_bars_have_their_room_on_every_page(width
 def test_no_line_breaks_between_a_figure_and_its_unit_or_its_plus_minus() -> None:
     told = unbroken("took 151.2 ms (± 49.5 ms) on 2 CPU ranks")
     assert told.replace("\N{NO-BREAK SPACE}", "_") == "took 151.2_ms (±_49.5_ms) on 2_CPU ranks"
+
+
+def test_the_page_says_whether_what_is_compiled_is_one_graph(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "gpt", 2)
+    facts = run.read_facts()
+    assert facts is not None
+    for by_bucket, says in ((None, "yes"), (False, "yes, in one graph"), (True, "yes, a graph a gradient bucket")):
+        run.write_facts(msgspec.structs.replace(facts, compiled=True, compiled_by_bucket=by_bucket))
+        (machine,) = page_of(read_report_data(run)).machines
+        assert dict(machine.pairs)["torch.compile"] == says

@@ -411,3 +411,17 @@ def test_a_file_that_is_no_trace_costs_its_own_rank_only(tmp_path: Path) -> None
     broken = analyze_run(tmp_path)
     assert [one.rank for one in broken.ranks] == [0] and broken.quality.missing_ranks == [1]
     assert broken.quality.verdict == "degraded"
+
+
+def test_jobs_that_are_compiled_in_one_graph_and_by_bucket_are_said_to_differ(tmp_path: Path) -> None:
+    """One rank is one graph by default, and the cuts of the others are no communication."""
+    study = RunFolder.create(tmp_path / "study", "study", "gpu_counts: [1, 2]\n")
+    runs = [add_run(study.path, f"n{ranks}", None, ranks, 100.0) for ranks in (1, 2)]
+    cut: list[tuple[tuple[bool | None, ...], int]] = [((None, None), 0), ((True, True), 0), ((False, True), 1)]
+    for graphs, said in cut:
+        for run, by_bucket in zip(runs, graphs, strict=True):
+            facts = run.read_facts()
+            assert facts is not None
+            run.write_facts(msgspec.structs.replace(facts, compiled=True, compiled_by_bucket=by_bucket))
+        answer, _ = analyze_study(study)
+        assert sum("compiled alike" in reason for reason in answer.reasons) == said, answer.reasons

@@ -207,6 +207,7 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
         (("model=resnet50", "recompute=true"), "batch norms"),
         (("precision=fp16", "strategy=fsdp2"), "use precision=bf16"),
         (("compile=true", "strategy=zero2"), "cannot be compiled"),
+        (("strategy.compile_by_bucket=often",), "choose one of auto, true, false"),
         (("accumulate=0",), "accumulate=0"),
         (("validate_every=0",), "validate_every=0"),
     ],

@@ -257,6 +257,7 @@ def _facts(job: Job[TrainConfig], model: Model, strategy: Strategy[Any]) -> Trai
         samples_per_rank_step=samples_per_rank(config, ranks),
         tokens_per_sample=model.tokens_per_sample,
         compiled=strategy.compiled,
+        compiled_by_bucket=strategy.compiled_by_bucket,
         attention=network_class(config.model).attention_kernel(config.model, strategy.device, strategy.precision.dtype),
         origin="job",
         dataset=config.data.kind,

@@ -129,6 +129,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     samples_per_rank_step: int  # rounded where ranks differ
     tokens_per_sample: int | None = None
     compiled: bool = False
+    compiled_by_bucket: bool | None = None  # a graph a gradient bucket, or one; None: not compiled, not DDP, not noted
     attention: str | None = None  # torch's attention kernel: flash | cudnn | efficient | math
     hardware_flops_per_sample: float | None = None  # with what is computed again
     hardware_flops_formula: str | None = None

@@ -17,6 +17,9 @@ from scalescope.report.top.cards import cards_of
 from scalescope.report.views import devices_table
 from scalescope.scaling.study_answer import Answer
 
+#: What of a job is compiled, by whether it is cut at gradient buckets.
+_COMPILED = {None: "yes", True: "yes, a graph a gradient bucket", False: "yes, in one graph"}
+
 
 def write_report(folder: RunFolder, out: Path | None = None) -> Path:
     """Write the report of a study, a train run or a sweep; return its path (`report.html` in the folder).
@@ -125,7 +128,8 @@ def _pairs(run: RunData) -> list[tuple[str, str]]:
     info, facts = run.info, run.facts
     pairs: list[tuple[str, object]] = [("backend", info.backend), ("started by", info.launcher)]
     if facts is not None:
-        pairs += [("torch.compile", "yes" if facts.compiled else "no"), ("attention kernel", facts.attention)]
+        pairs += [("torch.compile", _COMPILED[facts.compiled_by_bucket] if facts.compiled else "no"),
+                  ("attention kernel", facts.attention)]  # fmt: skip
     if info.hosts:
         pairs.append(("hosts", ", ".join(info.hosts)))
     if info.environment is not None:

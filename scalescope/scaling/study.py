@@ -193,6 +193,12 @@ def _series(runs: Sequence[TrainRun], answer: StudyAnalysis) -> list[Series]:
     for key, members in jobs.items():
         name = _series_name(key, list(jobs))
         members = _one_a_size(members, answer)
+        if len({run.facts.compiled_by_bucket for run in members} - {None}) > 1:
+            answer.reasons.append(
+                f"{name}: not all its runs are compiled alike, some in one graph (one rank is by default), others "
+                "in a graph a gradient bucket; what the cuts cost is part of its growth; "
+                "strategy.compile_by_bucket=true cuts all"
+            )
         batches = {run.facts.samples_per_rank_step for run in members}
         global_batches = {run.facts.samples_per_rank_step * run.world_size for run in members}
         if len(batches) == 1:

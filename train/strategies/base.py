@@ -55,6 +55,7 @@ class Strategy(Generic[Own]):
         self.precision = precision
         self.device = device
         self.compiled = self._compiles()
+        self.compiled_by_bucket: bool | None = None  # what is compiled is a graph a gradient bucket, not one
         self.module = self.wrap()
         self.optimizer = self.build_optimizer()
         self.arrive: Callable[[], None] = lambda: None

@@ -104,6 +104,8 @@ def _of_run(repeat: Repeat) -> Iterator[tuple[str, str]]:
     yield "world_size", str(identity.world_size)
     if repeat.facts is not None and repeat.facts.attention is not None:
         yield "attention", repeat.facts.attention
+    if repeat.facts is not None and repeat.facts.compiled_by_bucket is not None:
+        yield "compiled_by_bucket", str(repeat.facts.compiled_by_bucket).lower()
     for key, value in flattened(repeat.config).items():
         if not _OWN.search(key):
             yield f"config.{key}", value

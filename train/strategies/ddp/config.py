@@ -1,11 +1,12 @@
 """DDP as far as it takes no torch."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from scalescope.launch.bounds import MEBIBYTES, check_numbers
 from scalescope.launch.config import Sent
 from scalescope.launch.keys import key
+from scalescope.records.errors import UserError
 from scalescope.train.settings import choose
 from scalescope.train.strategies.config import StrategyConfig
 
@@ -22,18 +23,25 @@ class DdpConfig(StrategyConfig):
     bucket_mib: float = key(formerly="bucket_mb")
     gradient_as_bucket_view: bool = key()
     static_graph: bool = key()
-    compile_by_bucket: bool = key()
+    compile_by_bucket: Any = key(auto_goes_on=True)
     gradient_dtype: str = key()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("strategy.gradient_dtype", self.gradient_dtype, ("fp32", "bf16"))
+        if self.compile_by_bucket not in ("auto", True, False):
+            raise UserError(f"strategy.compile_by_bucket={self.compile_by_bucket}: choose one of auto, true, false")
         check_numbers(self, "strategy.", bucket_mib=MEBIBYTES)
 
     def sent(self, precision: str) -> Sent:
         return Sent(("all_reduce",), ("bfloat16" if self.gradient_dtype == "bf16" else "float32",))
 
+    def cuts_graph(self, ranks: int) -> bool:
+        """Return whether what is compiled is cut at bucket edges: by `auto` where gradients travel at all."""
+        return ranks > 1 if self.compile_by_bucket == "auto" else bool(self.compile_by_bucket)
+
     def compile_obstacle(self) -> str | None:
+        """The same on any number of ranks, or a study would hold an eager job against one that is compiled."""
         if self.static_graph:
             return "compile=true cuts the model at DDP's bucket edges, which needs strategy.static_graph=false"
         if self.compile_by_bucket and self.bucket_mib < 1:

@@ -1,11 +1,13 @@
 """Data parallel: every rank holds the whole model, gradients are averaged in buckets during the backward pass."""
 
 import inspect
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 import torch._dynamo
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -24,10 +26,10 @@ class Ddp(Strategy[DdpConfig]):
     def wrap(self) -> nn.Module:
         options = self.options
         # compiled around DDP, a graph is cut at bucket edges: gradients travel while others are computed. Compiled
-        # whole, one backward hands all of them over at its end (pytorch#109774)
-        whole = self.compiled and not options.compile_by_bucket
-        if whole:
-            torch._dynamo.config.optimize_ddp = False  # it cuts whatever is compiled while DDP's forward pass runs
+        # whole, one backward hands all of them over at its end (pytorch#109774), which costs nothing on one rank
+        if self.compiled:
+            self.compiled_by_bucket = options.cuts_graph(dist.get_world_size())
+        whole = self.compiled_by_bucket is False
         self._ddp = DistributedDataParallel(
             compile_module(self.network) if whole else self.network,
             device_ids=[self.device] if self.device.type == "cuda" else None,
@@ -41,8 +43,19 @@ class Ddp(Strategy[DdpConfig]):
             self._ddp.register_comm_hook(None, bf16_compress_hook)
         return compile_module(self._ddp) if self.compiled and not whole else self._ddp
 
+    def forward_context(self) -> AbstractContextManager[object]:
+        context = super().forward_context()
+        return _in_one_graph(context) if self.compiled_by_bucket is False else context
+
     def no_sync(self) -> AbstractContextManager[None]:
         return self._ddp.no_sync()
+
+
+@contextmanager
+def _in_one_graph(context: AbstractContextManager[object]) -> Iterator[None]:
+    """Keep Dynamo from cutting what it compiles while DDP's forward pass runs, in this context alone."""
+    with torch._dynamo.config.patch(optimize_ddp=False), context:
+        yield
 
 
 def _keep_buffers_local() -> dict[str, Any]:
