@@ -14,20 +14,19 @@ from msgspec.structs import replace
 from scalescope.cli import front_door
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.report.steadiness import unlike_sentence
-from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import AsRun, RunAnalysis, read_run_answer
+from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.as_run.calibrate import Untraced, calibrate
+from scalescope.scaling.as_run.calibrate import Replays, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import WITH_DEVICE, host_paces, terms_for
-from scalescope.scaling.as_run.step import step_as_run, take_recording_out
+from scalescope.scaling.as_run.step import take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_near
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.recorded import OPERATOR_EDGES, RUNTIME_CALLS
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall
 from scalescope.scaling.replay.host_cost import CallCost, HostCost, settled_steps, started, starts_of
 from scalescope.scaling.replay.load import read_records
@@ -219,6 +218,28 @@ def test_between_host_and_device_bound_the_device_stops_the_step_from_shrinking(
     assert longer.reason == "untraced_longer" and longer.recording.scale.value == 0
 
 
+def test_what_one_calibration_replayed_another_does_not_replay_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that contradicts its traces is calibrated against where they end on both sides, and without it."""
+    graph, cost = _job(think_ns=30_000.0, work_ns=5_000.0), _cost(10_000.0)
+    traced = mean_step_ns(simulate_steps(graph))
+    replayed = []
+
+    def begins(graph: Graph) -> Timing:
+        replayed.append(graph)
+        return simulate_begins(graph)
+
+    monkeypatch.setattr("scalescope.scaling.as_run.calibrate.simulate_begins", begins)
+    steps = [None, _given(1e-3), _given(KERNELS * 0.018, 0.02)]
+    alone = [calibrate(graph, traced, cost, WITH_DEVICE, one) for one in steps]
+    each = len(replayed)
+    known = Replays(graph, cost)
+    assert [calibrate(graph, traced, cost, WITH_DEVICE, one, known) for one in steps] == alone
+    assert len(replayed) - each < each
+    each = len(replayed)
+    assert [calibrate(graph, traced, cost, WITH_DEVICE, one, known) for one in steps[:1]] == alone[:1]
+    assert len(replayed) == each
+
+
 def test_an_untraced_step_that_is_hardly_known_is_still_likeliest_its_median() -> None:
     """Steps of an uneven host, 0.72 to 1.12 ms: the devices' 0.8 may be all of it, but 1.12 is unlikely."""
     graph = _job(think_ns=30_000.0, work_ns=20_000.0)
@@ -393,61 +414,3 @@ def test_a_jobs_last_words_and_its_analysis_agree_on_what_profiling_costs() -> N
     assert summarise("gpt", quiet, schedule)[-1].endswith("+9.9% for profiling")
     slow = [msgspec.structs.replace(row, step_ms=[900.0 - (90 if row.step >= 40 else row.step % 2)]) for row in rows]
     assert "no profiling makes it" in summarise("gpt", slow, schedule)[-1]
-
-
-def test_answers_of_schema_1_are_read(tmp_path: Path) -> None:
-    answer = msgspec.to_builtins(explain_run(DATA / "gpt_ddp_n1").analysis)
-    assert answer["schema"] == 2
-    del answer["as_run"]
-    answer["schema"] = 1
-    file = tmp_path / "analysis.json"
-    file.write_text(json.dumps(answer))
-    read = read_run_answer(file)
-    assert isinstance(read, RunAnalysis) and read.as_run is None
-    step, ranks = step_as_run(read)
-    assert step.value == pytest.approx(read.ranks[0].window_ms / read.ranks[0].steps)
-    assert [one.rank for one in ranks] == [0]
-
-
-def test_the_step_that_a_user_gives_is_in_the_answer(tmp_path: Path) -> None:
-    file = tmp_path / "answer.json"
-    argv = ["analyze", str(SLOW_HOST), "--step-ms", "24.7", "--json", str(file)]
-    assert front_door.main(argv) == 0
-    analysis = msgspec.json.decode(file.read_bytes(), type=RunAnalysis)
-    assert analysis.as_run is not None and analysis.as_run.source == "given"
-    step, ranks = step_as_run(analysis)
-    assert 24.7 in step and step.value < 26
-    assert all(one.window_ms == pytest.approx(step.value, rel=0.01) for one in ranks)
-    assert not any("rank 1" in one.what for one in analysis.advice), "recording made it late"
-
-
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["--step-ms", "nan"], "give it in ms"),
-        (["--step-ms", "-3"], "give it in ms"),
-        (["--step-ms", "3", "--step-ms", "4"], "one for each"),
-    ],
-)
-def test_steps_that_cannot_be_are_refused_in_a_line(
-    argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert front_door.main(["analyze", str(SLOW_HOST), *argv]) == 2
-    said = capsys.readouterr().err
-    assert says in said and len(said.strip().splitlines()) == 1
-
-
-def test_without_an_untraced_step_only_what_holds_at_any_cost_of_recording_is_claimed() -> None:
-    (answer,) = analyze([SLOW_HOST])
-    assert isinstance(answer, RunAnalysis) and answer.as_run is not None and answer.as_run.source == "range"
-    first = answer.findings[0]
-    assert (first.code, first.rank, first.ms) == ("profiler_cost", None, None)
-    assert all(one.low_ms is None or one.low_ms > 0 for one in answer.findings)
-    headline = run_verdict(answer).headline
-    assert "cannot be told from this trace" in headline and "--step-ms" in headline
-
-
-def test_with_its_untraced_step_nothing_is_left_untold() -> None:
-    (answer,) = analyze([SLOW_HOST], untraced={SLOW_HOST: _given(UNTRACED_MS)})
-    assert isinstance(answer, RunAnalysis)
-    assert not [one for one in answer.findings if one.code in ("profiler_cost", "host_bound", "host_starved")]

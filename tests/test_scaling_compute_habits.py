@@ -1,7 +1,9 @@
 """What a step's compute does the long way, by its kernels' names, told where nothing around the compute is wrong."""
 
 import msgspec
+import pytest
 
+from scalescope.hardware.peaks import find_peak
 from scalescope.report.text.findings import because, first_sentence
 from scalescope.report.verdict.advice import best_advice
 from scalescope.scaling.finding import (
@@ -17,7 +19,7 @@ from scalescope.scaling.finding import (
     Remedy,
     are_little_at_most,
 )
-from scalescope.scaling.findings.computing.habits import habits
+from scalescope.scaling.findings.computing.habits import given_back_ms, habits
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.shares import mean_step_ms
 from tests.report_samples import run_answer
@@ -116,3 +118,26 @@ def test_what_costs_more_stands_alone() -> None:
     run = run_answer("r", 1)
     keep(run, [compute(), at_most(0.5 * mean_step_ms(run, "window"))])
     assert [one.code for one in run.findings] == ["copies"]
+
+
+def test_what_computes_in_double_precision_comes_before_bounds_that_weigh_less() -> None:
+    """Of 10.1 ms of kernels in fp64 in a step of 13.9, copies of at most 0.51 ms were told, and fp64 was not."""
+    double = EvidenceRow(kind="figure", name=DOUBLE_PRECISION, ms=80.0, value=74.6, share=0.85)
+    assert are_little_at_most([compute(double), at_most(9.0)], 100.0)
+    assert not are_little_at_most([compute(double), at_most(11.0)], 100.0), "a tenth of the step is to be looked at"
+    assert not are_little_at_most([compute(msgspec.structs.replace(double, ms=7.0)), at_most(3.6)], 100.0)
+    layouts = msgspec.structs.replace(double, name=LAYOUT_CONVERSIONS, value=None)
+    assert not are_little_at_most([compute(layouts), at_most(3.6)], 100.0)
+    said = because(compute(double))
+    assert "for 80.0 ms a step it computes in double precision (such kernels in bf16: at most 74.6 ms less" in said
+    run = run_answer("r", 1)
+    keep(run, [compute(double), at_most(0.05 * mean_step_ms(run, "window"))])
+    assert [one.code for one in run.findings] == ["nothing", "copies"]
+
+
+def test_what_narrower_numbers_give_back_is_bounded_by_the_devices_peaks() -> None:
+    """On an H200, fp64 products reach 67 TFLOP/s and those of bf16 989; what moves data moves a quarter of it."""
+    times = {DGEMM: 10e6, ADD_DOUBLE: 4e6, BF16: 5e6}
+    assert given_back_ms(times, find_peak("NVIDIA H200")) == pytest.approx(10 * (1 - 67 / 989) + 3)
+    assert given_back_ms(times, find_peak("NVIDIA GeForce RTX 4090")) is None
+    assert given_back_ms(times, None) is None

@@ -1,30 +1,39 @@
 """A step that is given and cannot be the traces' own is said to be so first, and nothing rests on it."""
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from scalescope.cli import front_door
 from scalescope.records.errors import UserError
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer import AsRun, RunAnalysis, read_run_answer
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding import Code
 from scalescope.scaling.findings.candidate import Candidate
-from scalescope.scaling.findings.pricing import Gain, beside_the_known_step
+from scalescope.scaling.findings.pricing import Gain, beside_full_devices, beside_the_known_step
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import Replayer
+from scalescope.scaling.run import explain_run
 from tests.gloo_traces import GlooJob, analysed
 from tests.host_traces import HostTrace, backward, forward, plain_step
 from tests.report_samples import run_with_steps
 
 DATA = Path(__file__).parent / "data"
 JOB = DATA / "gpt8_ddp_none_n2"  # traced 48.5 ms a step, of which its devices compute for 24.1
+#: 2×H200 on a slow host: bound by the devices, and by the host of rank 1 while it was recorded.
+SLOW_HOST = DATA / "gpt_slow_host_n2"
+UNTRACED_MS = max(json.loads((SLOW_HOST / "truth.json").read_text())["step_ms_unprofiled"])
 
 
 def with_step(folder: Path, step_ms: float | None) -> RunAnalysis:
@@ -247,3 +256,80 @@ def test_what_recording_cost_in_a_cause_goes_with_it_where_it_cannot_be_taken_ou
     assert found.ms == pytest.approx(4.0)
     assert found.low_ms == pytest.approx(3.8, abs=0.05)
     assert found.high_ms == pytest.approx((4.0 + hosts_ms) * 1.05, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "idle_ms", "is_bound"), [(22.9, 0.5, True), (22.9, 0.7, False), (22.4, 0.5, False), (22.4, 0.0, True)]
+)
+def test_what_hosts_cost_is_a_bound_in_a_step_that_devices_fill(step_ms: float, idle_ms: float, is_bound: bool) -> None:
+    """Of waits for devices 0.69 ms were told in a step of 22.9 ms as run, of which those idle for 0.5.
+
+    So they fill the 22.4 ms that it takes without recording.
+    """
+    replayer = SimpleNamespace(on_cpu=False, known_ns=Interval(22.4e6, 22.2e6, 22.6e6))
+    as_run = AsRun(step_ms=step_ms, source="given")
+    idle = {"idle_launch": 0.8 * idle_ms, "idle_data": 0.2 * idle_ms}
+    scene: Any = SimpleNamespace(
+        replayer=replayer, step_ms=step_ms, share_ms=idle.__getitem__, analysis=SimpleNamespace(as_run=as_run)
+    )
+    codes: tuple[Code, ...] = ("synchronising", "more_work", "copies")
+    waits, *others = beside_full_devices(scene, [Gain(Candidate(code=one), 0.69, 0.65, 0.99) for one in codes])
+    assert (waits.candidate.at_most, waits.ms, waits.low_ms) == (is_bound, 0.69, 0.0 if is_bound else 0.65)
+    assert not any(one.candidate.at_most or one.low_ms < 0.65 for one in others)
+
+
+def test_answers_of_schema_1_are_read(tmp_path: Path) -> None:
+    answer = msgspec.to_builtins(explain_run(DATA / "gpt_ddp_n1").analysis)
+    assert answer["schema"] == 2
+    del answer["as_run"]
+    answer["schema"] = 1
+    file = tmp_path / "analysis.json"
+    file.write_text(json.dumps(answer))
+    read = read_run_answer(file)
+    assert isinstance(read, RunAnalysis) and read.as_run is None
+    step, ranks = step_as_run(read)
+    assert step.value == pytest.approx(read.ranks[0].window_ms / read.ranks[0].steps)
+    assert [one.rank for one in ranks] == [0]
+
+
+def test_the_step_that_a_user_gives_is_in_the_answer(tmp_path: Path) -> None:
+    file = tmp_path / "answer.json"
+    argv = ["analyze", str(SLOW_HOST), "--step-ms", "24.7", "--json", str(file)]
+    assert front_door.main(argv) == 0
+    analysis = msgspec.json.decode(file.read_bytes(), type=RunAnalysis)
+    assert analysis.as_run is not None and analysis.as_run.source == "given"
+    step, ranks = step_as_run(analysis)
+    assert 24.7 in step and step.value < 26
+    assert all(one.window_ms == pytest.approx(step.value, rel=0.01) for one in ranks)
+    assert not any("rank 1" in one.what for one in analysis.advice), "recording made it late"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--step-ms", "nan"], "give it in ms"),
+        (["--step-ms", "-3"], "give it in ms"),
+        (["--step-ms", "3", "--step-ms", "4"], "one for each"),
+    ],
+)
+def test_steps_that_cannot_be_are_refused_in_a_line(
+    argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert front_door.main(["analyze", str(SLOW_HOST), *argv]) == 2
+    said = capsys.readouterr().err
+    assert says in said and len(said.strip().splitlines()) == 1
+
+
+def test_without_an_untraced_step_only_what_holds_at_any_cost_of_recording_is_claimed() -> None:
+    answer = with_step(SLOW_HOST, None)
+    assert answer.as_run is not None and answer.as_run.source == "range"
+    first = answer.findings[0]
+    assert (first.code, first.rank, first.ms) == ("profiler_cost", None, None)
+    assert all(one.low_ms is None or one.low_ms > 0 for one in answer.findings)
+    headline = run_verdict(answer).headline
+    assert "cannot be told from this trace" in headline and "--step-ms" in headline
+
+
+def test_with_its_untraced_step_nothing_is_left_untold() -> None:
+    answer = with_step(SLOW_HOST, UNTRACED_MS)
+    assert not [one for one in answer.findings if one.code in ("profiler_cost", "host_bound", "host_starved")]

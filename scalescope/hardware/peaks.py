@@ -44,6 +44,7 @@ class Peak:
     fp16_tflops: float | None = None  # where it differs from bf16
     fp8_tflops: float | None = None
     tf32_tflops: float | None = None
+    fp64_tflops: float | None = None  # of matrix products
     peers_gb_s: tuple[float, ...] = ()  # of a mesh: what the links to each peer carry, the widest first
     excludes: tuple[str, ...] = ()  # no part may be in the name: other devices whose names hold this one's
     achievable: Achievable | None = None
@@ -52,8 +53,9 @@ class Peak:
     source: str = _ML_ENGINEERING
 
     def tflops(self, precision: str) -> float | None:
-        """Return the dense peak for fp32 | tf32 | bf16 | fp16 | fp8 in TFLOP/s, or None where it has none."""
+        """Return the dense peak for fp64 | fp32 | tf32 | bf16 | fp16 | fp8 in TFLOP/s, or None where it has none."""
         return {
+            "fp64": self.fp64_tflops,
             "fp32": self.fp32_tflops,
             "tf32": self.tf32_tflops,
             "bf16": self.bf16_tflops,
@@ -81,6 +83,7 @@ class Peak:
             fp16_tflops=share(self.fp16_tflops),
             fp8_tflops=share(self.fp8_tflops),
             tf32_tflops=share(self.tf32_tflops),
+            fp64_tflops=share(self.fp64_tflops),
             link_gb_s=None,
             peers_gb_s=(),
             achievable=None,
@@ -96,8 +99,8 @@ _MI300X_PEERS, _MI350X_PEERS = (64.0,) * 7, (76.5,) * 7
 _MI250X = Peak("MI250X, one of two", ("mi250x",), 191.5, 47.85, 1.64, 350, "mesh", peers_gb_s=(200, 100, 50),
                memory_gb=64)  # fmt: skip
 _MI300X = Peak(
-    "MI300X", ("mi300x",), 1307, 163.4, 5.3, 448, "mesh", fp8_tflops=2610, tf32_tflops=653.7, peers_gb_s=_MI300X_PEERS,
-    achievable=Achievable(708, 654, 1273, f"{_TRACELENS}/MI300X.json"), memory_gb=192,
+    "MI300X", ("mi300x",), 1307, 163.4, 5.3, 448, "mesh", fp8_tflops=2610, tf32_tflops=653.7, fp64_tflops=163.4,
+    peers_gb_s=_MI300X_PEERS, achievable=Achievable(708, 654, 1273, f"{_TRACELENS}/MI300X.json"), memory_gb=192,
 )  # fmt: skip
 _MI325X = replace(
     _MI300X, device="MI325X", matches=("mi325x",), memory_tb_s=6.0, memory_gb=256,
@@ -109,16 +112,17 @@ _MI350X = Peak("MI350X", ("mi350x",), 2300, 144.2, 8.0, 535.5, "mesh", fp8_tflop
                memory_gb=288, source=f"{_AMD}; {_ML_ENGINEERING}")  # fmt: skip
 _MI355X = Peak("MI355X", ("mi355x",), 2500, 157.3, 8.0, 535.5, "mesh", fp8_tflops=5000, peers_gb_s=_MI350X_PEERS,
                memory_gb=288)  # fmt: skip
-_A100 = Peak("A100 SXM 80GB", ("a100", "80gb"), 312, 19.5, 2.0, 300, "switch", tf32_tflops=156, memory_gb=80)
+_A100 = Peak("A100 SXM 80GB", ("a100", "80gb"), 312, 19.5, 2.0, 300, "switch", tf32_tflops=156, fp64_tflops=19.5,
+             memory_gb=80)  # fmt: skip
 
 # AMD's matrix units take fp32 as it is (rocBLAS and hipBLASLt use them), so that its vector rate is no ceiling
 _WHOLE: tuple[Peak, ...] = (
     _A100,
     replace(_A100, device="A100 SXM 40GB", matches=("a100", "40gb"), memory_tb_s=1.555, memory_gb=40),
-    Peak("H100 SXM", ("h100",), 989, 67, 3.35, 450, "switch", fp8_tflops=1979, tf32_tflops=494.7, memory_gb=80,
-         reduces_in_switch=True),
-    Peak("H200", ("h200",), 989, 67, 4.8, 450, "switch", fp8_tflops=1979, tf32_tflops=494.7, memory_gb=141,
-         reduces_in_switch=True),
+    Peak("H100 SXM", ("h100",), 989, 67, 3.35, 450, "switch", fp8_tflops=1979, tf32_tflops=494.7, fp64_tflops=67,
+         memory_gb=80, reduces_in_switch=True),
+    Peak("H200", ("h200",), 989, 67, 4.8, 450, "switch", fp8_tflops=1979, tf32_tflops=494.7, fp64_tflops=67,
+         memory_gb=141, reduces_in_switch=True),
     Peak("B200", ("b200",), 2250, 80, 8.0, 900, "switch", fp8_tflops=4500, memory_gb=180, reduces_in_switch=True),
     Peak("MI100", ("mi100",), 92.3, 46.1, 1.23, 138, "mesh", fp16_tflops=184.6, peers_gb_s=(46, 46, 46), memory_gb=32,
          source=f"{_DERIVED}; {_AMD}"),

@@ -5,7 +5,7 @@ import statistics
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.answer import Efficiency, RunAnalysis
+from scalescope.scaling.answer import AsRun, Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.step import a_step, step_as_run
@@ -151,15 +151,21 @@ def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:
     )
 
 
+def _untraced(run: RunAnalysis) -> tuple[AsRun | None, float]:
+    """Return the step as run of a run of which an untraced one is told, and that one, ms; else None, and 0."""
+    as_run = run.as_run
+    return (None, 0.0) if as_run is None or as_run.untraced_ms is None else (as_run, as_run.untraced_ms.value)
+
+
 def contradiction(run: RunAnalysis) -> str:
     """Return what the traces have against the untraced step that is told; empty where nothing."""
-    as_run = run.as_run
-    if as_run is None or as_run.contradicts is None or as_run.untraced_ms is None:
+    as_run, untraced = _untraced(run)
+    if as_run is None or as_run.contradicts is None:
         return ""
     own = as_run.own_steps_contradict
     whose = "the job's own untraced step of" if own else "the untraced step of"
     whose = "--step-ms" if as_run.untraced_by == "given" else whose
-    told = f"{whose} {milliseconds(as_run.untraced_ms.value)} contradicts the traces"
+    told = f"{whose} {milliseconds(untraced)} contradicts the traces"
     window = statistics.fmean(one.window_ms / one.steps for one in run.ranks if one.steps)
     traced = milliseconds(as_run.contradicted_ms or (run.replay.traced_ms if run.replay is not None else window))
     where = "in one window" if run.windows > 1 else "there"
@@ -180,10 +186,10 @@ def contradiction(run: RunAnalysis) -> str:
 
 def beside_what_is_allowed(run: RunAnalysis) -> str:
     """Return that the step that was given is nearly one that the traces allow, and what is told instead; or ""."""
-    as_run = run.as_run
-    if as_run is None or not as_run.nearly_allowed or as_run.untraced_ms is None:
+    as_run, given = _untraced(run)
+    if as_run is None or not as_run.nearly_allowed:
         return ""
-    given, long = as_run.untraced_ms.value, as_run.contradicts == "too_long"
+    long = as_run.contradicts == "too_long"
     end = as_run.allows_to_ms if long else as_run.allows_from_ms
     far = abs(given / end - 1) if end else 0.0
     step = "the profiled steps" if as_run.step_ms is None else f"a step of {milliseconds(as_run.step_ms)}"
@@ -196,39 +202,37 @@ def beside_what_is_allowed(run: RunAnalysis) -> str:
 
 def instead_of_its_own(run: RunAnalysis) -> str:
     """Return that the step that was given is none that the job's own untraced steps have; empty where it may be."""
-    as_run = run.as_run
-    if as_run is None or as_run.own_untraced_ms is None or as_run.untraced_ms is None:
+    as_run, given = _untraced(run)
+    if as_run is None or as_run.own_untraced_ms is None:
         return ""
     own = as_run.own_untraced_ms
     told = f"{milliseconds(own.value)} ({milliseconds(own.low)} to {milliseconds(own.high)})"
     if as_run.contradicts is not None:
         return f"The job's own steps without a profiler take {told}."
     return (
-        f"--step-ms {milliseconds(as_run.untraced_ms.value)} stands in place of the job's own steps without a "
+        f"--step-ms {milliseconds(given)} stands in place of the job's own steps without a "
         f"profiler, which take {told}: leave it out unless those are not to count."
     )
 
 
 def not_reached(run: RunAnalysis) -> str:
     """Return that what is told is not of the step that was given, though the traces do not contradict it; or ""."""
-    as_run = run.as_run
-    if as_run is None or as_run.untraced_by != "given" or as_run.contradicts is not None:
-        return ""
-    if as_run.untraced_ms is None or as_run.step_ms is None:
+    as_run, given = _untraced(run)
+    if as_run is None or as_run.untraced_by != "given" or as_run.contradicts is not None or as_run.step_ms is None:
         return ""
     if as_run.reason == "not_replayed":
         shown = shown_step(run)
-        window = statistics.fmean(one.window_ms for one in shown) if shown else as_run.untraced_ms.value
-        if abs(as_run.untraced_ms.value - window) <= WORTH_SHOWING * window:
+        window = statistics.fmean(one.window_ms for one in shown) if shown else given
+        if abs(given - window) <= WORTH_SHOWING * window:
             return ""
         return (
-            f"--step-ms {milliseconds(as_run.untraced_ms.value)} is not what is told of: the traces are not replayed "
+            f"--step-ms {milliseconds(given)} is not what is told of: the traces are not replayed "
             f"as run, so that all figures are of the profiled steps, of {milliseconds(window)}."
         )
     if as_run.reason != "untraced_longer":
         return ""
     return (
-        f"--step-ms {milliseconds(as_run.untraced_ms.value)} is longer than the {milliseconds(as_run.step_ms)} that "
+        f"--step-ms {milliseconds(given)} is longer than the {milliseconds(as_run.step_ms)} that "
         "the profiled steps come to, by no more than they differ by: all that is said is of those."
     )
 

@@ -85,6 +85,7 @@ Cure = Literal[
     "matrix_units",  # for products that run in fp32 without them
     "channels_last",  # the layout that convolutions compute in
     "pad_sides",  # of products, to multiples of eight elements
+    "narrower_numbers",  # for what computes in fp64
     "exchange_once",  # gradients of several backward passes
     "send_less",
     "reduce_in_fp32",  # what travels in fp64
@@ -233,6 +234,9 @@ _TRIFLE = 0.02
 #: Bounds that weigh less than this share of the step are not what it is about.
 _LITTLE = 0.03
 _AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
+#: … nor those that weigh less than what computing in a needless width takes does, up to this share of the step.
+_SOME = 0.1
+_TOO_WIDE = (DOUBLE_PRECISION, FULL_PRECISION)
 
 
 def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ...]:
@@ -377,13 +381,19 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float) -> bool:
     """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is its
     compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
     What one rank has, or is counted, or ranks send, is there all the same.
+
+    Where `nothing` is among them and says that the compute is wider than it need be, that is a bound, too, and what
+    weighs less goes behind it.
     """
-    return all(_is_little(one, step_ms) for one in findings)
+    too_wide = [(row.ms or 0.0) / 2 for one in findings if one.code == "nothing" for row in one.evidence
+                if row.name in _TOO_WIDE]  # fmt: skip
+    little_ms = max(_LITTLE * step_ms, min(max(too_wide, default=0.0), _SOME * step_ms))
+    return all(_is_little(one, little_ms) for one in findings if one.code != "nothing")
 
 
-def _is_little(one: Finding, step_ms: float) -> bool:
+def _is_little(one: Finding, little_ms: float) -> bool:
     bound = one.at_most and one.code in _AROUND_COMPUTE and one.rank is None and not is_certain(one)
-    return bound and weight(one) < _LITTLE * step_ms
+    return bound and weight(one) < little_ms
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:

@@ -183,6 +183,10 @@ CURES: dict[Cure, CureText] = {
         "pad what is multiplied to sides that are multiples of 8, better 64",
         "a vocabulary of 50,304 instead of 50,257; classes, heads' sizes and sequence lengths likewise",
     ),
+    "narrower_numbers": CureText(
+        "compute in fp32, or narrower, what needs no fp64",
+        "tensor.float(): what comes from NumPy is float64, and torch.autocast leaves it so",
+    ),
 }  # fmt: skip
 
 
@@ -287,6 +291,9 @@ IN_JAX: dict[Cure, CureText] = {
     "broadcast_less": CureText("broadcast less in each step", "replicated arrays that stay on their devices"),
     "matrix_units": CureText(
         "let products run on the matrix units", "bfloat16 arrays, or jax.default_matmul_precision('tensorfloat32')"
+    ),
+    "narrower_numbers": CureText(
+        "compute in fp32, or narrower, what needs no fp64", "jax_enable_x64 off, or array.astype(jnp.float32)"
     ),
     "channels_last": CureText("compute in the layout that convolutions have", "NHWC in lax.conv_general_dilated"),
     "faster_kernels": CureText(

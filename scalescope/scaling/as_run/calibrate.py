@@ -40,7 +40,7 @@ HIGHEST_SCALE = 5.0
 #: A step that no recording's cost moves by more than this share is its devices'.
 _MOVES = 0.005
 #: The scale is near enough where the replayed step is so near the untraced one.
-_NEAR = 0.004
+NEAR = 0.004
 #: So far from what the replay can reach, an untraced step is told to be out of its reach.
 _OUT_OF_REACH = 0.02
 #: Devices take up to this share longer, too, while they are recorded (0.3 to 2.2% on H200, whatever they run), and
@@ -74,19 +74,25 @@ class Calibration(msgspec.Struct, frozen=True):
     reason: Reason | None = None
 
 
-class _Replays(msgspec.Struct):
-    """Replayed steps, ns, by the scale of recording's cost."""
+class Replays(msgspec.Struct):
+    """Replayed steps, ns, by the scale of recording's cost: what one calibration replayed, another need not."""
 
     graph: Graph
     cost: HostCost
-    steps: dict[float, float] = msgspec.field(default_factory=dict)
+    steps: dict[float, float] = msgspec.field(default_factory=dict)  # that this calibration looked at
     first: dict[float, float] = msgspec.field(default_factory=dict)
     starts: dict[float, Mapping[int, Start]] = msgspec.field(default_factory=dict)
+    settled: dict[float, float] = msgspec.field(default_factory=dict)  # of all calibrations, as the two before
     devices: float = 1.0  # how many times as long the graph's devices take as in the trace
 
-    def on_slower_devices(self, times: float) -> "_Replays":
+    def of_another(self, traced_ns: float) -> "Replays":
+        """Return these for a calibration that has looked at none but the step as traced: it comes out as without."""
+        self.first[0.0], self.starts[0.0] = traced_ns, {}
+        return msgspec.structs.replace(self, steps={0.0: traced_ns})
+
+    def on_slower_devices(self, times: float) -> "Replays":
         """Return replays, none so far, of the graph with devices that take so many times as long."""
-        return _Replays(on_slower_devices(self.graph, times), self.cost, devices=self.devices * times)
+        return Replays(on_slower_devices(self.graph, times), self.cost, devices=self.devices * times)
 
     def from_trace(self, scale: float) -> float:
         """Return the mean step at a scale, from a start as in the trace. Raises RunError where the replay stalls."""
@@ -104,11 +110,13 @@ class _Replays(msgspec.Struct):
     def at(self, scale: float) -> float:
         """Return the mean step at a scale, from a start in full swing. Raises RunError where the replay stalls."""
         if scale not in self.steps:
-            step = self.from_trace(scale)
-            if self.starts[scale]:
-                graph = started(without_recording(self.graph, self.cost, scale), self.starts[scale])
-                step = mean_step_ns(bounded_steps(graph, simulate_begins(graph)))
-            self.steps[scale] = step
+            if scale not in self.settled:
+                step = self.from_trace(scale)
+                if self.starts[scale]:
+                    graph = started(without_recording(self.graph, self.cost, scale), self.starts[scale])
+                    step = mean_step_ns(bounded_steps(graph, simulate_begins(graph)))
+                self.settled[scale] = step
+            self.steps[scale] = self.settled[scale]
         return self.steps[scale]
 
     def scale_of_hosts(self, goal: float) -> float | None:
@@ -129,7 +137,7 @@ class _Replays(msgspec.Struct):
         between its ends would tell far too high a scale.
         """
         by_hosts = self.scale_of_hosts(step_ns)
-        if by_hosts is not None and self.at(by_hosts) <= step_ns * (1 + _NEAR):
+        if by_hosts is not None and self.at(by_hosts) <= step_ns * (1 + NEAR):
             return by_hosts
         low, high = by_hosts or 0.0, HIGHEST_SCALE
         tried = max(likely, low)
@@ -153,13 +161,13 @@ class _Replays(msgspec.Struct):
             return by_hosts
         for _ in range(_REFINED):
             tried = self._between_replays(step_ns)
-            if tried in self.steps or abs(self.at(tried) - step_ns) <= _NEAR * step_ns:
+            if tried in self.steps or abs(self.at(tried) - step_ns) <= NEAR * step_ns:
                 break
         return self._between_replays(step_ns)
 
     def is_its_hosts(self, scale: float) -> bool:
         """Tell whether the step at a scale is as long as the slowest host's own calls."""
-        return self.at(scale) <= longest_host_ns(without_recording(self.graph, self.cost, scale)) * (1 + _NEAR)
+        return self.at(scale) <= longest_host_ns(without_recording(self.graph, self.cost, scale)) * (1 + NEAR)
 
     def _between_replays(self, step_ns: float) -> float:
         """Return the scale at which the step would be so long, on the lines between those replayed."""
@@ -169,13 +177,19 @@ class _Replays(msgspec.Struct):
 
 
 def calibrate(
-    graph: Graph, traced_ns: float, cost: HostCost, terms: RecordingTerms, untraced: Untraced | None
+    graph: Graph,
+    traced_ns: float,
+    cost: HostCost,
+    terms: RecordingTerms,
+    untraced: Untraced | None,
+    known: Replays | None = None,
 ) -> Calibration:
     """Return the scale at which the step of a graph as traced, which replays as `traced_ns`, is the untraced one.
 
-    Without an untraced step the terms' own range gives a range. Raises RunError where the replay stalls.
+    Without an untraced step the terms' own range gives a range. `known`: replays of the same graph at the same cost.
+    Raises RunError where the replay stalls.
     """
-    replays = _Replays(graph, cost, {0.0: traced_ns}, {0.0: traced_ns}, {0.0: {}})
+    replays = (known or Replays(graph, cost)).of_another(traced_ns)
     if traced_ns - replays.from_trace(HIGHEST_SCALE) <= _MOVES * traced_ns:
         return _not_needed(replays, terms, traced_ns, untraced)
     if untraced is None:
@@ -183,7 +197,7 @@ def calibrate(
     return _fit(replays, terms, untraced, traced_ns, replays.at(HIGHEST_SCALE))
 
 
-def _not_needed(replays: _Replays, terms: RecordingTerms, step: float, untraced: Untraced | None) -> Calibration:
+def _not_needed(replays: Replays, terms: RecordingTerms, step: float, untraced: Untraced | None) -> Calibration:
     starts = replays.starts[HIGHEST_SCALE]
     recording = Recording(replays.cost, terms.scale_from(0.0), starts)
     if untraced is None:
@@ -199,7 +213,7 @@ def _why_off(step_ns: float, untraced_ms: Interval) -> Reason | None:
     return "untraced_longer" if step_ns < untraced_ms.low * 1e6 * (1 - _OUT_OF_REACH) else None
 
 
-def _range(replays: _Replays, terms: RecordingTerms) -> Calibration:
+def _range(replays: Replays, terms: RecordingTerms) -> Calibration:
     longest, step, shortest = (replays.at(scale) for scale in (terms.low, terms.likely, terms.high))
     same = longest - shortest <= _MOVES * longest
     recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
@@ -213,17 +227,15 @@ def _unexplained(graph: Graph) -> float:
     return max(graph.unexplained_ns.values(), default=0.0) / max(1, len(graph.step_numbers))
 
 
-def _fit(
-    replays: _Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float
-) -> Calibration:
+def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float) -> Calibration:
     untraced_ms = untraced.step_ms
     if _terms_tell_more(replays, terms, untraced_ms, traced_ns, shortest):
         step = replays.at(terms.likely)
         recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
         return Calibration(recording, _covering(step, untraced_ms), untraced.source)
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
-    at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
-    slower = shortest * (1 + (_NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
+    at_device = shortest * (1 + NEAR / 2)  # from here on its devices bound the step
+    slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
     fitted = least > slower
     if not fitted:  # hosts are not blamed for what devices differ by themselves
         scale = _beyond(replays, terms, max(most, at_device), max(untraced_ms.value * 1e6, at_device))
@@ -239,7 +251,7 @@ def _fit(
 
 
 def _terms_tell_more(
-    replays: _Replays, terms: RecordingTerms, untraced_ms: Interval, traced_ns: float, shortest: float
+    replays: Replays, terms: RecordingTerms, untraced_ms: Interval, traced_ns: float, shortest: float
 ) -> bool:
     """Tell whether ranks on CPUs know what recording costs by its terms, and not by untraced steps.
 
@@ -253,21 +265,21 @@ def _terms_tell_more(
     return shortest > least or replays.at(terms.high) > least
 
 
-def _at_pace(replays: _Replays, scale: float, goal: float) -> _Replays:
+def _at_pace(replays: Replays, scale: float, goal: float) -> Replays:
     """Return replays with devices that are slower than recorded where only so the step is as long as the goal, ns."""
     if replays.cost.inside.size:  # ranks on CPUs: their hosts are their devices
         return replays
     paced, times = replays, 1.0
     for _ in range(_MOST_PACES):
         step = paced.at(scale)
-        if step >= goal * (1 - _NEAR / 4):
+        if step >= goal * (1 - NEAR / 4):
             break
         times *= goal / step  # not all of a step is its devices', so it takes more than one
         paced = replays.on_slower_devices(times)
     return paced
 
 
-def _beyond(replays: _Replays, terms: RecordingTerms, most_ns: float, likely_ns: float) -> Interval:
+def _beyond(replays: Replays, terms: RecordingTerms, most_ns: float, likely_ns: float) -> Interval:
     """Return the scales at which the hosts take no longer than a step that its devices bound.
 
     All that such a step tells is a least scale: how far ahead of their devices the hosts are, only the terms
@@ -279,25 +291,25 @@ def _beyond(replays: _Replays, terms: RecordingTerms, most_ns: float, likely_ns:
     return Interval(*(min(one, HIGHEST_SCALE) for one in (value, found.low, max(found.high, value))))
 
 
-def _solve(replays: _Replays, goal: float, likely: float) -> float:
+def _solve(replays: Replays, goal: float, likely: float) -> float:
     """Return a replayed scale at which the step is near the goal, ns.
 
     The first guess needs no replay: where the hosts bound the step, it is as long as what the slowest host's own calls
     take. From there on a line through the replayed steps on both sides of the goal tells the next scale; where the
     upper one is its devices' already, the step does not lie on that line, and the scale is halved.
     """
-    if replays.at(0.0) <= goal * (1 + _NEAR):
+    if replays.at(0.0) <= goal * (1 + NEAR):
         return 0.0
     low, high = 0.0, HIGHEST_SCALE
     tried = replays.scale_of_hosts(goal) or likely
     for _ in range(_MOST_REPLAYS):
         step = replays.at(tried)
-        if abs(step - goal) <= _NEAR * goal:
+        if abs(step - goal) <= NEAR * goal:
             return tried
         low, high = (tried, high) if step > goal else (low, tried)
         longer, shorter = replays.at(low), replays.at(high)
         along = (longer - goal) / (longer - shorter) if longer > shorter else 0.5
-        at_devices = shorter <= replays.at(HIGHEST_SCALE) * (1 + _NEAR)
+        at_devices = shorter <= replays.at(HIGHEST_SCALE) * (1 + NEAR)
         tried = (low + high) / 2 if at_devices else low + (high - low) * min(max(along, 0.05), 0.95)
     return min((low, high), key=lambda scale: abs(replays.at(scale) - goal))
 

@@ -15,7 +15,7 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.apart import is_apart
-from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Untraced, calibrate
+from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Replays, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.as_run.untraced import untraced_of_traces
@@ -36,15 +36,19 @@ _SHORTEST, _LONGEST = Interval(1e-3, 1e-3, 1e-3), Interval(1e7, 1e7, 1e7)
 
 
 def take_recording_out(
-    replayer: Replayer, untraced: Untraced | None = None, host: Sequence[HostCause] = ()
+    replayer: Replayer,
+    untraced: Untraced | None = None,
+    host: Sequence[HostCause] = (),
+    known: list[Replays] | None = None,
 ) -> AsRun | None:
     """Let a replayer speak of the step as run, and return that step; None where nothing at all is known of it.
 
-    `untraced`: None where at most the traces themselves tell. `host`: what the hosts' own records say.
+    `untraced`: None where at most the traces themselves tell. `host`: what the hosts' own records say. `known`: holds
+    what was replayed for another untraced step of the same replayer and hosts, once one was.
     Where the traced step cannot be replayed, the untraced one stands alone, without parts.
     """
     untraced = untraced or untraced_of_traces(replayer.records)
-    found = _taken_out(replayer, untraced, host)
+    found = _taken_out(replayer, untraced, host, [] if known is None else known)
     if untraced is not None:
         step = untraced.step_ms
         replayer.known_ns = Interval(1e6 * step.value, 1e6 * step.low, 1e6 * step.high)
@@ -164,14 +168,18 @@ def _not_replayed(replayer: Replayer, untraced: Untraced | None) -> AsRun | None
     return found
 
 
-def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause]) -> AsRun | None:
+def _taken_out(
+    replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause], known: list[Replays]
+) -> AsRun | None:
     if not replayer.is_good_for(near=True):
         return _not_replayed(replayer, untraced)
     terms = terms_for(replayer.records)
-    cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host), opening_ns(host))
-    graph = replayer.traced.under(replayer.contention)
+    if not known:
+        cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host), opening_ns(host))
+        known.append(Replays(replayer.traced.under(replayer.contention), cost))
+    graph, cost = known[0].graph, known[0].cost
     try:
-        found = calibrate(graph, replayer.base_ns, cost, terms, untraced)
+        found = calibrate(graph, replayer.base_ns, cost, terms, untraced, known[0])
         if not replayer.replay.faithful:
             # no step is told of such a replay. But where recording moves none, its hosts hide what changes would bring
             if found.source == "not_needed":

@@ -12,7 +12,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import AsRun, RunAnalysis
-from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.calibrate import Replays, Untraced
 from scalescope.scaling.as_run.step import (
     add_contradiction,
     find_contradiction,
@@ -134,14 +134,16 @@ def _add(
         _tell_untraced(analysis, untraced)
         return
     analysis.replay = replayer.replay
-    analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
+    replays: list[Replays] = []  # of the step without recording, whichever untraced one it is held against
+    analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or (), replays)
     find_contradiction(analysis, spread_ms(replayer))
     if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
         # where the traces end on the other side, a step tells that they contradict there
-        told = _bounded(told, analysis, open_replayer(target, analysis, sweeps, records, jobs), host or ())
+        replayer.put_back()
+        told = _bounded(told, analysis, replayer, host or (), replays)
         # and nothing is to rest on it: the step as run is what it is without
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
-        own = take_recording_out(replayer, untraced_of_run(target.path), host or ()) or AsRun(
+        own = take_recording_out(replayer, untraced_of_run(target.path), host or (), replays) or AsRun(
             step_ms=None, source="given", reason="not_replayed"
         )
         own.untraced_ms, own.untraced_by, own.contradicts = told.untraced_ms, told.untraced_by, told.contradicts
@@ -164,10 +166,14 @@ def _steps_of(path: Path, analysis: RunAnalysis) -> Untraced | None:
     return untraced_of_run(path, sorted({step.step for step in analysis.steps}))
 
 
-def _bounded(told: AsRun, analysis: RunAnalysis, replayer: Replayer, host: Sequence[HostCause]) -> AsRun:
+def _bounded(
+    told: AsRun, analysis: RunAnalysis, replayer: Replayer, host: Sequence[HostCause], replays: list[Replays]
+) -> AsRun:
     """Return a step that traces contradict on one side with where they end on both, whichever side it is."""
     too_short = told.contradicts == "too_short"
-    analysis.as_run = take_recording_out(replayer, impossible_step("too_long" if too_short else "too_short"), host)
+    analysis.as_run = take_recording_out(
+        replayer, impossible_step("too_long" if too_short else "too_short"), host, replays
+    )
     find_contradiction(analysis, spread_ms(replayer))
     beyond = analysis.as_run
     if beyond is None or beyond.contradicts is None or beyond.contradicts == told.contradicts:

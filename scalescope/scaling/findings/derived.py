@@ -32,7 +32,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     step_ms = mean_step_ms(analysis, "window")
     told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
-    if not are_little_at_most([one for one in told if one.code != "nothing"], step_ms):
+    if not are_little_at_most(told, step_ms):
         told = [one for one in told if one.code != "nothing"]
     fitted = [_fitted(one, analysis) for one in worth_telling(told)]
     analysis.findings = fitted

@@ -84,4 +84,5 @@ def find(scene: Scene) -> list[Finding]:
     found = with_shared_cores(scene, found) if all(map(is_no_fault, bare)) else found
     found = ranked([*found, *(bare if not any(map(is_known, found)) else ())])
     found = ranked([*found, *unsteady(scene, found)])
-    return [nothing(scene), *found] if are_little_at_most(found, scene.step_ms) else found
+    told = [nothing(scene), *found]
+    return told if are_little_at_most(told, scene.step_ms) else found

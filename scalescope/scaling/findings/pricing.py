@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scalescope.records.statistics import is_beyond_chance
-from scalescope.scaling.as_run.calibrate import ON_DEVICES
+from scalescope.scaling.as_run.calibrate import NEAR, ON_DEVICES
 from scalescope.scaling.as_run.step import is_known_as_run
 from scalescope.scaling.finding import (
     ON_THE_DEVICE,
@@ -162,6 +162,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     ]
     gains = beside_the_known_step(scene, gains, whole)
     gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
+    gains = beside_full_devices(scene, gains)
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
         return gains
     return [_at_its_power(one) if one.candidate.code in ON_THE_DEVICE else one for one in gains]
@@ -199,6 +200,29 @@ def _times(gain: Gain, times: float, highest: float, off: float) -> Gain:
     ms, low, high = times * gain.ms, min(times, 1.0) * gain.low_ms, highest * gain.high_ms
     low, high = ms - math.hypot(ms - low, off * gain.ms), ms + math.hypot(high - ms, off * gain.ms)
     return replace(gain, ms=ms, low_ms=max(0.0, low), high_ms=high)
+
+
+def beside_full_devices(scene: Scene, gains: list[Gain]) -> list[Gain]:
+    """Return what causes on hosts bring as bounds where what devices do takes as long as a known step by itself.
+
+    The step as run is longer than that one then, with all of recording's cost taken out that the terms know. What is
+    left over, it may have cost the devices, as their pace, or the hosts, in the very gaps that would be the cause: no
+    trace tells which, and in the latter case the known step has none of the gaps.
+    """
+    replayer, as_run, known = scene.replayer, scene.analysis.as_run, scene.replayer.known_ns
+    if replayer.on_cpu or known is None or as_run is None or as_run.reason == "not_replayed":
+        return gains
+    full_ms = scene.step_ms - scene.share_ms("idle_launch") - scene.share_ms("idle_data")
+    if full_ms < (1 - NEAR) * known.value / 1e6:
+        return gains
+    return [
+        replace(one, low_ms=0.0, candidate=replace(one.candidate, at_most=True))
+        if one.candidate.code not in (*ON_THE_DEVICE, "copies")
+        and one.candidate.rank is None
+        and one.candidate.seen is None
+        else one
+        for one in gains
+    ]
 
 
 def _with_devices_unrecorded(scene: Scene, gains: list[Gain], whole: Change, step_ms: float) -> list[Gain]:

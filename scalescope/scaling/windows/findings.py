@@ -34,7 +34,7 @@ def pool_findings(windows: Sequence[Sequence[Finding]], step_ms: float) -> list[
     pooled = [_pooled(members, len(windows), step_ms) for members in found.values()]
     unpriced = [one for one in pooled if one is not None and one.ms is None]
     priced = ranked([one for one in pooled if one is not None and one.ms is not None])
-    if priced and not are_little_at_most(priced, step_ms):
+    if priced and not are_little_at_most([*unpriced, *priced], step_ms):
         unpriced = [one for one in unpriced if one.code != "nothing"]
     elif not unpriced:
         unpriced = [one for findings in windows for one in findings if one.code == "nothing"][-1:]

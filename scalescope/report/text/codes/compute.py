@@ -26,6 +26,7 @@ from scalescope.scaling.finding import (
     UNALIGNED_PRODUCTS,
     UNFUSED,
     UNFUSED_OPTIMISER,
+    EvidenceRow,
     Finding,
 )
 
@@ -147,5 +148,13 @@ def _habits(finding: Finding) -> str:
     """Return what of the compute is done the long way, costliest first; what any job has that is not compiled, last."""
     rows = [row for row in finding.evidence if row.name in _HABITS and row.ms is not None]
     rows.sort(key=lambda row: (row.name == UNFUSED, -(row.ms or 0.0)))
-    told = [f"for {milliseconds(row.ms or 0.0)} a step {_HABITS[row.name]}" for row in rows[:_MOST_HABITS]]
+    told = [
+        f"for {milliseconds(row.ms or 0.0)} a step {_HABITS[row.name]}{_given_back(row)}" for row in rows[:_MOST_HABITS]
+    ]
     return f"; {' and '.join(told)}" if told else ""
+
+
+def _given_back(row: EvidenceRow) -> str:
+    if row.name != DOUBLE_PRECISION or row.value is None:
+        return ""
+    return f" (such kernels in bf16: at most {milliseconds(row.value)} less, by the data sheet)"

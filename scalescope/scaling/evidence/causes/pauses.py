@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
+from scalescope.scaling.evidence.causes.stalls import FEWEST
 from scalescope.scaling.evidence.gaps import GapLocation
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.trace.intervals import Ints
@@ -104,7 +105,9 @@ def _paused(common: CommonSteps, ns: Ints, usual: Ints, elsewhere: float) -> np.
     paused = np.asarray(ns >= least)
     count = int(paused.sum())
     lengths = ns[paused]
-    if not count or count >= _MOSTLY * ns.size or lengths.sum() < _SHARE * common.step_ns * ns.size:
+    # what follows the last step's last launch is not recorded: in all others, it is a stall
+    always = common.open_ended and ns.size > FEWEST and not ns[-1] and bool(paused[:-1].all())
+    if not count or always or count >= _MOSTLY * ns.size or lengths.sum() < _SHARE * common.step_ns * ns.size:
         return np.zeros(ns.size, bool)
     if count == 1:
         sure = lengths[0] >= _NO_TURN_NS and lengths[0] >= _STANDS_OUT * elsewhere

@@ -48,6 +48,9 @@ _AS_MANY, _SOME = 0.9, 0.25
 #: Of all ranks, such gaps are so many times as long as those at other places: else it is Python, or launching.
 _TIMES_ELSEWHERE = 5.0
 
+#: Of a window of more steps than these, what its last one does not show says nothing of the others.
+FEWEST = 2
+
 #: Operators of torch itself, whose code is not Python.
 _NATIVE = "aten::"
 
@@ -139,11 +142,17 @@ class _Place:
         seen = self.common.open_ended and len(self.common) > 1 and bool(self.ns[:, :-1].any(axis=0).all())
         return seen and not self.ns[:, -1].any()
 
+    @property
+    def told(self) -> slice:
+        """The steps by which a stall is told: without the last one where that is unseen, if two others are left."""
+        return slice(len(self.common) - (self.unseen and len(self.common) > FEWEST))
+
     def alone(self, slowness: list[float], lowest_floors: list[int]) -> list[HostCause]:
         """Return the ranks that stall here longer than the others do."""
         # long enough for a stall whatever the others' are, which takes long to tell
-        may_stall = _mostly_each(self.longest) >= _LEAST_NS
-        may_stall &= _mostly_each(self.ns) >= _SHARE * self.common.step_ns
+        told = self.told
+        may_stall = _mostly_each(self.longest[:, told]) >= _LEAST_NS
+        may_stall &= _mostly_each(self.ns[:, told]) >= _SHARE * self.common.step_ns
         if len(self.common.ranks) < 2 or not may_stall.any():
             return []
         found = []
@@ -159,10 +168,10 @@ class _Place:
                 float(np.median(np.delete(self.ns, at, axis=0))), SHORTEST_GAP_NS * row.count / len(row.ns)
             )
             ns = np.maximum(self.ns[at] - usual, 0)
-            stalls = _mostly(self.longest[at]) >= max(_TIMES * usual_one, _LEAST_NS)
+            stalls = _mostly(self.longest[at, told]) >= max(_TIMES * usual_one, _LEAST_NS)
             least = max(_LEAST_NS, round(_TIMES * slow * float(typical_near[at] or SHORTEST_GAP_NS)))
             each_pass = self._at_each_pass(at, row, least, _SHARE)
-            if (stalls or each_pass) and _mostly(ns) >= _SHARE * self.common.step_ns:
+            if (stalls or each_pass) and _mostly(ns[told]) >= _SHARE * self.common.step_ns:
                 beyond = np.rint(self.ns[at] - usual).astype(np.int64)
                 cause = _cause(self, rank, [row], np.rint(ns).astype(np.int64), usual, beyond)
                 found.append(msgspec.structs.replace(cause, each_pass_ns=_typical_ns(row) if each_pass else 0))
@@ -172,7 +181,7 @@ class _Place:
         """Tell whether a rank's host stands still for so long, typically, whenever it comes here, in steps alike."""
         if row.several is None:
             return False
-        counts = self.common.row(self.common.ranks[at], row.several.counts)
+        counts = self.common.row(self.common.ranks[at], row.several.counts)[self.told]
         concentrated = row.count >= row.several.as_long_elsewhere
         return (
             row.several.typical_ns >= least_ns
@@ -187,8 +196,10 @@ class _Place:
         `named`: where it is for a collective of objects, what that takes at all of its places, in each step.
         """
         base = self.ns.min(axis=0)
-        large = _mostly(base) >= _SHARE_OF_ALL * self.common.step_ns
-        single = _mostly(self.longest.min(axis=0)) >= max(_SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS)
+        large = _mostly(base[self.told]) >= _SHARE_OF_ALL * self.common.step_ns
+        single = _mostly(self.longest.min(axis=0)[self.told]) >= max(
+            _SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS
+        )
         rows = [row for row in self.rows if row is not None]
         each_pass = (
             len(rows) == len(self.rows)
@@ -203,7 +214,9 @@ class _Place:
                 for at, row in enumerate(rows)
             )
         )
-        known = named is not None and _mostly(named) >= _SHARE_OF_OBJECTS * self.common.step_ns and base.any()
+        known = (
+            named is not None and _mostly(named[self.told]) >= _SHARE_OF_OBJECTS * self.common.step_ns and base.any()
+        )
         if not (known or (large and (single or each_pass))):
             return []
         seen = len(self.common) - self.unseen

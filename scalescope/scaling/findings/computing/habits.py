@@ -8,6 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from scalescope.hardware.peaks import Peak
 from scalescope.scaling.finding import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
@@ -50,6 +53,9 @@ _SORTED = re.compile(r"indexing_backward|compute_grad_weight|sum_and_scatter|krn
 #: others from that one.
 _MUCH_FULL, _MUCH_UNFUSED, _MUCH = 0.25, 0.4, 0.05
 
+#: Of a number in fp64, bf16 has two of eight bytes.
+_BYTES_LEFT = 0.25
+
 
 class _Kernel(NamedTuple):
     name: str
@@ -89,7 +95,26 @@ def habits_of(scene: Scene) -> Iterator[EvidenceRow]:
     """Yield what of the compute on devices is done the long way, by habit: ms a step and its share of the compute."""
     if scene.replayer.on_cpu:
         return  # operators' names tell no precision and no layout
-    yield from habits(*_times(scene))
+    ns_by_name, calls_by_name = _times(scene)
+    for row in habits(ns_by_name, calls_by_name):
+        yield replace(row, value=given_back_ms(ns_by_name, scene.peak)) if row.name == DOUBLE_PRECISION else row
+
+
+def given_back_ms(ns_by_name: Mapping[str, float], peak: Peak | None) -> float | None:
+    """Return what kernels in fp64 give back at most in bf16, ms: the rest is what the data sheet's peaks allow.
+
+    Products take as much shorter as the device's peaks are apart, all others move a quarter of the bytes. None where
+    the peaks are not known.
+    """
+    fp64, bf16 = (None, None) if peak is None else (peak.tflops("fp64"), peak.tflops("bf16"))
+    if not fp64 or not bf16:
+        return None
+    kernels = [_Kernel(name, name.lower(), kind_of(name)) for name in ns_by_name]
+    return sum(
+        ns_by_name[one.name] * (1 - fp64 / bf16 if one.kind in MULTIPLYING else 1 - _BYTES_LEFT)
+        for one in kernels
+        if _is_double(one)
+    ) / 1e6  # fmt: skip
 
 
 def habits(ns_by_name: Mapping[str, float], calls_by_name: Mapping[str, float]) -> Iterator[EvidenceRow]:

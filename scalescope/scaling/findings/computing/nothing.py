@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
+    DOUBLE_PRECISION,
     EXPOSED,
     FULL_PRECISION,
     IDLE,
@@ -26,6 +27,7 @@ _MUCH = 0.1
 #: What nobody knows to be no waiting is told from this share of the step on.
 _SOME = 0.02
 _CURES: dict[str, Cure] = {
+    DOUBLE_PRECISION: "narrower_numbers",
     FULL_PRECISION: "matrix_units",
     LAYOUT_CONVERSIONS: "channels_last",
     UNALIGNED_PRODUCTS: "pad_sides",
