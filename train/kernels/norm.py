@@ -157,9 +157,9 @@ def _last(x: Tensor) -> Tensor:
 def _rows(like: Tensor) -> Tensor:
     """Return memory for what is of that (B, C, H, W) and type, as rows (B, H, W, C).
 
-    Made as (B, C, H, W), by `empty_like` in channels last or by strides, Inductor writes all of it before a kernel does:
-    ResNet-50's step on an H200 takes 67 ms and more, with rows 61. What it still writes so are the outputs forwards, 2.9
-    ms a step: it does where an operator gives back the very memory that its kernel wrote, and not a view of it.
+    Made as (B, C, H, W), by `empty_like` in channels last or by strides, Inductor writes all of it before a kernel
+    does: ResNet-50's step on an H200 takes 67 ms and more, with rows 61. What it still writes so are the outputs
+    forwards, 2.9 ms a step: it does where an operator gives back the very memory that its kernel wrote, not a view.
 
     What a graph gives back has to be rows until autograd has seen it, and is turned behind `_NormRelu`: where a graph
     ends behind a block (FSDP2's blocks, DDP's buckets), autograd takes the block's two outputs for views of the first,
