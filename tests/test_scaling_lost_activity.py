@@ -247,3 +247,19 @@ def test_a_files_name_with_more_digits_than_a_rank_has_tells_none(tmp_path: Path
         (tmp_path / name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
     (run,) = analyze([tmp_path], jobs=1)
     assert isinstance(run, RunAnalysis) and [one.rank for one in run.ranks] == [0, 1]
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.01, True), (0.9, False)])
+def test_what_the_only_rank_lost_costs_no_more_than_what_compute_leaves(
+    share: float, told: bool, tmp_path: Path
+) -> None:
+    """Two lost copies of 124 left a step of 97% compute without a word on what it is."""
+    draw = random.Random(1)
+    trace = json.loads(gzip.decompress((DATA.parent / "gpt_ddp_n1" / "rank0.json.gz").read_bytes()))
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("cat") != "kernel" or draw.random() >= share]
+    (tmp_path / "rank0.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    headline = run_verdict(run).headline
+    assert ("nothing around the compute is wrong" in headline) is told
+    assert "(the profiler lost activity of rank 0)" in headline or not told

@@ -238,7 +238,9 @@ def find_in(
         why = f"whether ranks wait for one is not known: {unsplit} cannot be split into wait and transfer"
         analysis.unpriced = Reason("unsplit", why)
         return None
-    if analysis.quality.lossy_ranks and all(one.code == "nothing" for one in found):
+    # what is lost of the only rank can cost no more than what is left of a step that is nearly all compute
+    all_compute = analysis.world_size == 1 and scene.share_ms("compute") >= _ALL_COMPUTE * scene.step_ms
+    if analysis.quality.lossy_ranks and not all_compute and all(one.code == "nothing" for one in found):
         lossy = ", ".join(map(str, analysis.quality.lossy_ranks))
         why = f"the profiler lost activity of rank {lossy}, and what costs the step may be among it"
         analysis.unpriced = Reason("lost", f"{_none_found(analysis)}: {why}")
