@@ -71,7 +71,7 @@ def _refuse_ranks_apart(repeats: Sequence[Repeat]) -> None:
             if one.identity.world_size == other.identity.world_size and not ranks & others:
                 raise UserError(f"{other.path} and {one.path} hold different ranks of {one.identity.world_size} "
                                 f"({_listed(others)} and {_listed(ranks)}), which are no repeats of a run: put the "
-                                "traces of all its ranks into one folder, a folder a run")  # fmt: skip
+                                "traces of a run's ranks into one folder, or name one folder a side")  # fmt: skip
 
 
 def _listed(ranks: set[int]) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from scalescope.scaling.answer import DevicesOfRank, StepSource
@@ -16,34 +16,25 @@ def devices_of(rank: int, one: RankSummary) -> DevicesOfRank:
     return DevicesOfRank(rank=rank, busy=list(one.busy), by_turns=sum(one.busy) <= _BY_TURNS * one.busy_any)
 
 
+#: What keeps a rank whose file is there out of every mean; the first that holds is told.
+_LEFT_OUT: tuple[tuple[Callable[[RankSummary], bool], str], ...] = (
+    (lambda one: one.cut_off, "whose files are cut off"),
+    (lambda one: one.timeless, "whose time stamps are lost"),
+    (lambda one: one.launchless, "most of whose activities have lost their launch"),
+    (lambda one: one.misscaled, "whose times are in another unit"),
+    (lambda one: one.overlapping, "whose kernels' times cannot be those of a device"),
+    (lambda one: one.nameless, "whose kernels have no names"),
+    (lambda one: one.activityless, "of whose launches most have nothing in the trace"),
+    (lambda one: True, "whose files hold nothing of what the job ran on"),
+)
+
+
 def left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Iterator[str]:
     """Yield why ranks whose files are there are in no mean."""
-    cut = [rank for rank in ranks if summaries[rank].cut_off]
-    timeless = [rank for rank in ranks if rank not in cut and summaries[rank].timeless]
-    launchless = [rank for rank in ranks if summaries[rank].launchless and rank not in (*cut, *timeless)]
-    misscaled = [rank for rank in ranks if summaries[rank].misscaled and rank not in (*cut, *timeless, *launchless)]
-    named = (*cut, *timeless, *launchless, *misscaled)
-    overlapping = [rank for rank in ranks if summaries[rank].overlapping and rank not in named]
-    nameless = [rank for rank in ranks if summaries[rank].nameless and rank not in (*named, *overlapping)]
-    named = (*named, *overlapping, *nameless)
-    activityless = [rank for rank in ranks if summaries[rank].activityless and rank not in named]
-    empty = [rank for rank in ranks if rank not in (*named, *activityless)]
-    if cut:
-        yield f"left out of every mean: {ranks_text(cut)}, whose files are cut off"
-    if timeless:
-        yield f"left out of every mean: {ranks_text(timeless)}, whose time stamps are lost"
-    if launchless:
-        yield f"left out of every mean: {ranks_text(launchless)}, most of whose activities have lost their launch"
-    if misscaled:
-        yield f"left out of every mean: {ranks_text(misscaled)}, whose times are in another unit"
-    if overlapping:
-        yield f"left out of every mean: {ranks_text(overlapping)}, whose kernels' times cannot be those of a device"
-    if nameless:
-        yield f"left out of every mean: {ranks_text(nameless)}, whose kernels have no names"
-    if activityless:
-        yield f"left out of every mean: {ranks_text(activityless)}, of whose launches most have nothing in the trace"
-    if empty:
-        yield f"left out of every mean: {ranks_text(empty)}, whose files hold nothing of what the job ran on"
+    why = {rank: next(told for is_so, told in _LEFT_OUT if is_so(summaries[rank])) for rank in ranks}
+    for _, told in _LEFT_OUT:
+        if those := [rank for rank in ranks if why[rank] == told]:
+            yield f"left out of every mean: {ranks_text(those)}, {told}"
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
