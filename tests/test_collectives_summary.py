@@ -165,6 +165,21 @@ def test_a_slow_pair_and_a_slow_host_are_named() -> None:
     )
     (line,) = said(p02=4.0, p12=5.0, p23=4.5)
     assert "rank 2 (host2), with every other: 4 GB/s" in line
+    first, *others = said(p02=0.4, p12=15.0, p23=15.0)
+    assert "the pair of rank 0 (host0) and rank 2 (host2): 0.4 GB/s" in first and len(others) == 2
+
+
+def test_a_pair_that_noise_alone_may_have_slowed_is_not_called_slow() -> None:
+    """*Rank 2, with every other* was said where one of its two links was slow and the other measured on busy cores."""
+    three = devices("some", 3, hosts=3)
+    rows = []
+    for pair, speed, half_width in (((0, 1), 1.53, 0.05), ((0, 2), 0.0117, 0.05), ((1, 2), 0.7, 0.6)):
+        one = row(speed, ranks=pair, placement="pairs")
+        assert one.time_us is not None
+        within = (one.time_us * (1 - half_width), one.time_us * (1 + half_width))
+        rows.append(msgspec.structs.replace(one, interval_us=within))
+    (line,) = [line for line in summarise(rows, three) if line.startswith("SLOW")]
+    assert "the pair of rank 0 (host0) and rank 2 (host2): 0.0117 GB/s" in line
 
 
 def test_a_pair_within_a_host_is_not_measured_by_those_across() -> None:

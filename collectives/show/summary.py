@@ -95,7 +95,8 @@ def matrix(rows: Sequence[SweepRow]) -> list[str]:
 
 
 def slow_pairs(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
-    """Return a line a slow host or pair: less than half of what the faster ones of its kind have at the largest size.
+    """Return a line a slow host or pair: less than half of what the faster ones of its kind have at the largest size,
+    by the end of its interval as well.
 
     Pairs within a host and pairs across hosts are two kinds; a kind needs three pairs, else there is no telling.
     """
@@ -113,7 +114,8 @@ def slow_pairs(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]
             if len(speeds) < _LEAST_PAIRS:
                 continue
             usual = sorted(speeds.values())[math.ceil(0.75 * len(speeds)) - 1]  # a slow host spoils many pairs
-            slow = {pair: speed for pair, speed in speeds.items() if speed < _SLOW * usual}
+            at_best = {(row.ranks[0], row.ranks[1]): _at_best(row) for row in own if row.bytes == largest}
+            slow = {pair: speed for pair, speed in speeds.items() if at_best[pair] < _SLOW * usual}
             kind = "pairs across hosts have" if across else "pairs within a host have"
             for who, pairs in _culprits(slow, speeds, host):
                 worst = min(slow[pair] for pair in pairs)
@@ -122,17 +124,29 @@ def slow_pairs(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]
     return lines
 
 
+def _at_best(row: SweepRow) -> float:
+    """Return a row's bus bandwidth at the faster end of its 95% interval, GB/s."""
+    speed = row.bus_gb_s or 0.0
+    if row.interval_us is None or row.time_us is None or row.interval_us[0] <= 0:
+        return speed
+    return speed * max(1.0, row.time_us / row.interval_us[0])
+
+
 _Pair = tuple[int, int]
 
 
 def _culprits(
     slow: Mapping[_Pair, float], speeds: Mapping[_Pair, float], host: Mapping[int, str]
 ) -> Iterator[tuple[str, list[_Pair]]]:
-    """Yield who is slow, with its pairs: a rank all of whose pairs are, else each pair that is left."""
+    """Yield who is slow, with its pairs: a rank all of whose pairs are, and alike, else each pair that is left.
+
+    Of a rank one of whose pairs is much slower than the others, it is that pair.
+    """
     left = dict(slow)
     for rank in sorted({rank for pair in slow for rank in pair}):
         of_rank = [pair for pair in speeds if rank in pair]
-        if len(of_rank) > 1 and all(pair in left for pair in of_rank):
+        alike = min(speeds[pair] for pair in of_rank) >= _SLOW * max(speeds[pair] for pair in of_rank)
+        if len(of_rank) > 1 and alike and all(pair in left for pair in of_rank):
             yield f"rank {rank} ({host.get(rank, '?')}), with every other", of_rank
             for pair in of_rank:
                 del left[pair]
