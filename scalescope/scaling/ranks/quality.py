@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from scalescope.records.console import counted
 from scalescope.scaling.answer import Quality, StepSource
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
+from scalescope.scaling.ranks.evidence import Evidence
 from scalescope.scaling.ranks.matching import NO_GROUP, Match
-from scalescope.scaling.ranks.summary import LOST_SHARE, Evidence, RankSummary
+from scalescope.scaling.ranks.summary import LOST_SHARE, RankSummary
 from scalescope.scaling.ranks.updates import said_of_updates
 
 #: A larger share of unlinked activities, or of launches without an activity, makes a set of traces degraded …
