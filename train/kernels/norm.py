@@ -159,7 +159,7 @@ def _rows(like: Tensor) -> Tensor:
 
     Made as (B, C, H, W), by `empty_like` in channels last or by strides, Inductor writes all of it before a kernel
     does: ResNet-50's step on an H200 takes 67 ms and more, with rows 61. What it still writes so are the outputs
-    forwards, 2.9 ms a step: it does where an operator gives back the very memory that its kernel wrote, not a view.
+    forwards, 2.9 ms a step; given back as views of what the kernel wrote they are no faster (docs/performance.md).
 
     What a graph gives back has to be rows until autograd has seen it, and is turned behind `_NormRelu`: where a graph
     ends behind a block (FSDP2's blocks, DDP's buckets), autograd takes the block's two outputs for views of the first,
