@@ -62,7 +62,7 @@ def norm_relu(
 
     As in training: with the batch's statistics, by which the running ones are moved.
     """
-    return _images(_norm_relu(*_arguments(norm, x, shortcut, shortcut_norm), False))
+    return _images(_norm_relu(*_arguments(norm, x, shortcut, shortcut_norm), False), x)
 
 
 def norm_relu_twice(
@@ -70,7 +70,7 @@ def norm_relu_twice(
 ) -> tuple[Tensor, Tensor]:
     """Return the same tensor twice, for two readers: their gradients are added in the kernel, not before it."""
     first, second = _norm_relu(*_arguments(norm, x, shortcut, shortcut_norm), True)
-    return _images(first), _images(second)
+    return _images(first, x), _images(second, x)
 
 
 def _arguments(
@@ -94,7 +94,7 @@ def _moments(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 
 class _NormRelu(torch.autograd.Function):
-    """ReLU of the norms' sum, as rows (B, H, W, C): see `_rows`.
+    """ReLU of the norms' sum, as rows (B, H·W, C): see `_rows`.
 
     Its gradient takes the moments' part in, so that they are given without one of their own.
     """
@@ -155,23 +155,23 @@ def _last(x: Tensor) -> Tensor:
 
 
 def _rows(like: Tensor) -> Tensor:
-    """Return memory for what is of that (B, C, H, W) and type, as rows (B, H, W, C).
+    """Return memory for what is of that (B, C, H, W) and type, as rows (B, H·W, C).
 
-    Made as (B, C, H, W), by `empty_like` in channels last or by strides, Inductor writes all of it before a kernel
-    does: ResNet-50's step on an H200 takes 67 ms and more, with rows 61. What it still writes so are the outputs
-    forwards, 2.9 ms a step; given back as views of what the kernel wrote they are no faster (docs/performance.md).
+    Of what has four dimensions Inductor takes the second for channels, in a model with convolutions, and lays it out
+    by that what a graph hands on or keeps: memory made as (B, C, H, W), by `empty_like` in channels last or by strides,
+    and as (B, H, W, C) too, it writes once more before or behind a kernel (docs/performance.md has what each took).
 
     What a graph gives back has to be rows until autograd has seen it, and is turned behind `_NormRelu`: where a graph
     ends behind a block (FSDP2's blocks, DDP's buckets), autograd takes the block's two outputs for views of the first,
     and a compiler that knew that one as a view itself could not make the other again.
     """
     batch, channels, height, width = like.shape
-    return like.new_empty((batch, height, width, channels))
+    return like.new_empty((batch, height * width, channels))
 
 
-def _images(rows: Tensor) -> Tensor:
-    """Return rows (B, H, W, C) as what they are of: (B, C, H, W), channels last."""
-    return rows.permute(0, 3, 1, 2)
+def _images(rows: Tensor, like: Tensor) -> Tensor:
+    """Return rows (B, H·W, C) as what they are of: (B, C, H, W) as `like`, channels last."""
+    return rows.unflatten(1, like.shape[2:]).permute(0, 3, 1, 2)
 
 
 def _like(values: Tensor, x: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ def _apply(
             total += _normed(shortcut, shortcut_moments) * _over(shortcut_weight) + _over(shortcut_bias)
         elif shortcut is not None:
             total += shortcut
-        return _rows(x).copy_(total.relu().permute(0, 2, 3, 1))
+        return _rows(x).copy_(total.relu().flatten(2).mT)
     x = _last(x)
     rows, channels = x.numel() // x.shape[1], x.shape[1]
     y = _rows(x)
@@ -279,7 +279,7 @@ def _gradient(
     rows, channels = x.numel() // x.shape[1], x.shape[1]
     if not _fits(x):
         return _plain_gradient(
-            _images(upstream), None if second is None else _images(second), x, _images(y), moments, weight,
+            _images(upstream, x), None if second is None else _images(second, x), x, _images(y, x), moments, weight,
             shortcut, shortcut_moments, shortcut_weight, rows
         )  # fmt: skip
     upstream, x = upstream.contiguous(), _last(x)
@@ -307,7 +307,7 @@ def _gradient(
         ADDED=added, NORMED=normed, TWICE=second is not None and not added,
         ROWS=tile_rows, COLUMNS=columns, num_warps=warps
     )  # fmt: skip
-    return _images(dx), _images(to_shortcut) if added else to_shortcut, sums
+    return _images(dx, x), _images(to_shortcut, x) if added else to_shortcut, sums
 
 
 def _over(channels: Tensor) -> Tensor:
