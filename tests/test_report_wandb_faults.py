@@ -270,7 +270,7 @@ def test_a_job_that_leaves_at_once_has_everything_on_disk(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
     line = next(line for line in done.stdout.splitlines() if "wandb sync" in line)
     offline = find_transactions(folder.path).parent
-    assert f"`wandb leet {offline}`" in line and f"`wandb sync {offline}`" in line
+    assert "`wandb leet`" in line and line.count(str(offline)) == 1
     assert done.returncode == 3 and "wandb:" not in done.stdout + done.stderr
     records = list(read_records(find_transactions(folder.path)))
     assert len(history(records)) == 40 and summary(records)["status"] == "failed"

@@ -16,7 +16,8 @@ import torch
 from scalescope import profile_steps
 from scalescope.hardware.detect import describe
 from scalescope.records.folder import RunFolder, find_runs
-from scalescope.scaling.analyze import analyze
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.trace.header import Header
@@ -280,6 +281,42 @@ def test_a_loop_that_ends_before_its_window_says_so_and_how_one_is_recorded(
             profile.step(work())
     told = f"nothing was recorded: the loop ended at step {taken}, before steps 4 to 5. Let it go on to step 6, or"
     assert (told in capsys.readouterr().err) != recorded
+
+
+def test_a_loop_stopped_before_its_window_says_so_and_so_does_its_analysis(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before, the profiler that was on was to be put on, and an analysis was advised that could tell nothing."""
+    with (
+        pytest.raises(KeyboardInterrupt),
+        profile_steps("tiny", samples=1, runs=str(tmp_path), name="one", warmup_steps=1) as profile,
+    ):
+        for _ in range(22):  # steps 0 to 21
+            profile.step(1.0)
+        raise KeyboardInterrupt
+    said = capfd.readouterr().err
+    assert "ended after step 21, and step 22 is the first that is recorded" in said
+    assert "wait=2, warmup=1" in said and "scalescope analyze" not in said.splitlines()[-1]
+    run = analyze_run(RunFolder(tmp_path / "one"))
+    verdict = run_verdict(run)
+    told = " ".join((verdict.headline, *verdict.sentences, *verdict.notes))
+    assert "the last step was 21 and step 22 is the first that is recorded" in told
+    assert "unusable" not in told and "profiler on" not in told and "profiler=none" not in told
+
+
+def test_a_loop_stopped_before_the_earliest_window_is_told_no_earlier_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        profile_steps("tiny", samples=1, runs=str(tmp_path), name="one", warmup_steps=1, wait=2, warmup=1) as profile,
+    ):
+        profile.step(1.0)
+        raise KeyboardInterrupt
+    said = capfd.readouterr().err
+    assert "step 3 is the first that is recorded" in said and "wait=2" not in said
+    reason = analyze_run(RunFolder(tmp_path / "one")).quality.reasons[0]
+    assert "step 3 is the first that is recorded" in reason and "wait=2" not in reason
 
 
 def test_where_no_folder_can_be_made_the_loop_goes_on(capfd: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ class Quality(msgspec.Struct):
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None
     reasons: list[str] = []
-    unprofiled: bool = False  # the job ran with the profiler off: there are no traces, and none are missing
+    unprofiled: bool = False  # no step was recorded, as reasons[0] says why: no traces are missing
 
 
 class Straggler(msgspec.Struct, kw_only=True):

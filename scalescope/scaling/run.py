@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -101,12 +102,12 @@ def explain_run(
 def explain_steps_only(folder: RunFolder, reason: str) -> Explained:
     """Return what a run folder without usable traces still says: its throughput."""
     info = folder.read_info()
-    off = _profiles_nothing(folder)
+    why = _UNPROFILED if _profiles_nothing(folder) else _ended_before_recording(folder)
     analysis = RunAnalysis(
         name=folder.path.name,
         world_size=info.world_size or 1,
         activity="cpu" if info.devices and info.devices[0].kind == "cpu" else "gpu",
-        quality=Quality(verdict="unusable", reasons=[_UNPROFILED if off else reason], unprofiled=off),
+        quality=Quality(verdict="unusable", reasons=[why or reason], unprofiled=why is not None),
     )
     add_run_folder(analysis, folder)
     return Explained(analysis, {}, {})
@@ -114,13 +115,43 @@ def explain_steps_only(folder: RunFolder, reason: str) -> Explained:
 
 def _profiles_nothing(folder: RunFolder) -> bool:
     """Tell whether a job of ours was told to profile no step."""
+    profiler = _settings(folder).get("profiler")
+    return isinstance(profiler, dict) and profiler.get("enabled") is False
+
+
+def _ended_before_recording(folder: RunFolder) -> str | None:
+    """Return that a job's last step came before the first that is recorded, and what to do; None where none tells."""
+    settings = _settings(folder)
+    profiler = settings.get("profiler")
+    if not isinstance(profiler, dict):
+        return None
+    wait, warmup = profiler.get("wait"), profiler.get("warmup")
+    begun = settings.get("first_step", 0)
+    if not (isinstance(wait, int) and isinstance(warmup, int) and isinstance(begun, int)):
+        return None  # wait=null: the job's last steps, which its own end tells
+    try:
+        rows = folder.read_steps()
+    except msgspec.DecodeError:
+        return None
+    first = begun + wait + warmup
+    if not rows or rows[-1].step >= first:
+        return None
+    last = rows[-1].step
+    told = f"no step was recorded, since the last step was {last} and step {first} is the first that is recorded"
+    if wait + warmup <= _EARLIEST:
+        return told
+    earlier = "profile_steps(…, wait=2, warmup=1)" if "what" in settings else "profiler.wait=2 profiler.warmup=1"
+    return f"{told} (earlier ones: {earlier})"
+
+
+def _settings(folder: RunFolder) -> dict[str, Any]:
+    """Return the keys of a job's frozen config; none where it is damaged, which tells nothing."""
     from scalescope.records.frozen import read_frozen  # loads YAML, which no other answer takes
 
     try:
-        profiler = read_frozen(folder.config).get("profiler")
-    except (OSError, UserError):  # what is damaged tells nothing
-        return False
-    return isinstance(profiler, dict) and profiler.get("enabled") is False
+        return read_frozen(folder.config)
+    except (OSError, UserError):
+        return {}
 
 
 def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
@@ -148,6 +179,7 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
 #: What folders of traces are called, whatever the job.
 _OF_TRACES = frozenset({"tb", "trace", "traces", "log", "logs", "profile", "profiler"})
 _UNPROFILED = "no step was profiled (profiler=none)"
+_EARLIEST = 3  # the first step that wait=2, warmup=1 records
 
 
 def _name_of(path: Path) -> str:

@@ -12,6 +12,7 @@ from scalescope.train.measure.schedule import Window
 #: What an analysis with its report takes on a core of 2.8 GHz: to begin with, and for each MiB of packed traces.
 _BASE_S, _PER_MIB_S = 4.0, 0.2
 _MIB = 2**20
+_EARLIEST = 3  # the first step that wait=2, warmup=1 records
 
 
 def plan(windows: Sequence[Window], folder: Path, *, analyze: bool) -> str:
@@ -43,6 +44,18 @@ def too_short(step: int, windows: Sequence[Window]) -> str | None:
     return (
         f"nothing was recorded: the loop ended at step {step}, before steps {first.active} to {first.end - 1}. "
         f"Let it go on to step {first.end}, or record earlier ones: profile_steps(…, wait=2, warmup=1)"
+    )
+
+
+def kept(step: int, windows: Sequence[Window], folder: Path) -> str:
+    """Return what is kept of a loop that was stopped, or failed, while it worked at a step."""
+    if not windows or step > windows[0].active:
+        return f"what was measured is kept; scalescope analyze {folder}"
+    first = windows[0].active
+    earlier = " To record earlier steps: profile_steps(…, wait=2, warmup=1)" if first > _EARLIEST else ""
+    return (
+        f"nothing was recorded: the loop ended after step {step - 1}, and step {first} is the first that is recorded. "
+        f"The steps' times are kept in {folder}.{earlier}"
     )
 
 

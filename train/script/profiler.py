@@ -322,7 +322,7 @@ class StepProfiler:
         if status == "done" and (short := announce.too_short(self._step, self._schedule.windows)) is not None:
             _say(short)
         if status != "done":
-            _say(f"what was measured is kept; scalescope analyze {recorder.folder.path}")
+            _say(announce.kept(self._step, self._schedule.windows, recorder.folder.path))
         elif self._config.analyze:
             _say(announce.analysis(recorder.folder))
             analyze_run(recorder.folder.path)

@@ -149,7 +149,7 @@ class WandbSink:
             )
         if self._place.mode == "offline":
             here = as_typed(place)
-            print(f"scalescope: W&B, offline: `wandb leet {here}` shows it, `wandb sync {here}` sends it", flush=True)
+            print(f"scalescope: W&B, offline (`wandb leet` shows it, `wandb sync` sends it): {here}", flush=True)
 
     def log_values(self, values: Callable[[], dict[str, Any]], summary: dict[str, Any]) -> None:
         """Log what a call returns (tables, charts, figures), as one row of history, and figures into the summary."""

@@ -289,7 +289,7 @@ def _without_parts(run: RunAnalysis) -> _Told:
         told, advice = f"{growing_clause(run.growing)}.", f"{growing_advice(run.growing)}."
         begins_on = None
     if not told and run.quality.unprofiled:
-        told = "no step was profiled (profiler=none), so nothing tells where its time goes."
+        told = f"nothing tells where its time goes: {run.quality.reasons[0]}."
     headline = told or "the traces do not say where its time goes."
     return _Told("unknown", headline, explained, advice, begins_on=begins_on)
 
