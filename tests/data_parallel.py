@@ -52,11 +52,12 @@ def run(
     free = dict.fromkeys(range(world_size), 2 * MS)  # when a rank's device has done the step before
     activities: dict[int, list[Activity]] = {rank: [] for rank in free}
     annotations: dict[int, list[tuple[str, int, int]]] = {rank: [] for rank in free}
+    handed_over = dict.fromkeys(free, 0)  # when a host has launched the step before
     for step in range(steps):
         clock, launched = {}, {}
         for rank, start in free.items():
             if ahead:
-                early = MS // 2 + step * AHEAD
+                early = max(MS // 2 + step * AHEAD, handed_over[rank])
                 annotations[rank].append((f"ProfilerStep#{step + 3}", early, 0))
                 clock[rank], launched[rank] = start, early + 10_000
                 continue
@@ -134,6 +135,7 @@ def run(
         for rank in free:
             compute(rank, "optimizer_kernel", OPTIMIZER + disturbance.taken.get(rank, 0), clock=clock)
             free[rank] = clock[rank]
+            handed_over[rank] = launched[rank] + 10_000
     job = Job(world_size=world_size, groups=[], steps=0, collectives=0, kernels=0, seed=0)
     traces = {}
     for rank in free:

@@ -66,10 +66,10 @@ def make(job: Job) -> dict[int, Json]:
     step_ns = 4_000_000
     activities: dict[int, list[Activity]] = {rank: [] for rank in range(job.world_size)}
     for rank in range(job.world_size):
-        launched = 0  # a stream runs things in the order of their launches
+        clock = launched = 0  # a stream runs one thing after another, in the order of their launches
         for step in range(job.steps):
             begin = 1_000_000 + step * step_ns
-            clock = begin + dice.randrange(1, 50_000)
+            clock = max(clock, begin + dice.randrange(1, 50_000))
             for _ in range(job.kernels):
                 clock += dice.choice((0, 1, 7_000, 300_000))
                 length = dice.randrange(1, 400_000)

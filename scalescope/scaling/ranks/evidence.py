@@ -9,8 +9,10 @@ import numpy.typing as npt
 from scalescope.scaling.answer import StepSource
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
-from scalescope.scaling.rank.launches import LaunchTimes, disordered, is_kernel_launch, misplaced, overlapped
+from scalescope.scaling.rank.launches import LaunchTimes, is_kernel_launch
 from scalescope.scaling.rank.step_sources.steps import Steps
+from scalescope.scaling.rank.times.device_clock import misplaced
+from scalescope.scaling.rank.times.stream_order import disordered, over_the_next, overlapped
 from scalescope.scaling.ranks.units import impossible_call_ns
 from scalescope.scaling.ranks.updates import updates_per_step
 from scalescope.scaling.trace.intervals import Ints, is_among
@@ -40,7 +42,8 @@ class Evidence(msgspec.Struct, frozen=True):
     lost_collectives: int  # of those launches, the ones inside a collective's call
     disordered: int  # activities that began after one that was launched later on their stream
     overlapped: int  # activities that began and ended while one that began before them ran on their stream
-    misplaced: int  # activities that begin so long before their launch that no clock is to blame
+    over_the_next: float  # the share of what activities take that lies over those behind them on their stream
+    misplaced: int  # activities where their launches, waits for them or the others of their stream say they are not
     nameless: int  # kernels
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
@@ -88,7 +91,8 @@ def evidence_of(
         copies_without_activity=int((~is_among(copies, trace.activities.correlation)).sum()),
         lost_collectives=max(known_lost, _inside_collectives(trace, lost) - nameless),
         overlapped=overlapped(trace),
-        misplaced=misplaced(trace, launches.start),
+        over_the_next=over_the_next(trace),
+        misplaced=misplaced(trace, launches),
         nameless=_nameless(trace),
         disordered=disordered(trace, launches.start) if trace.framework == "torch" else 0,
         steps=steps.source,

@@ -68,9 +68,10 @@ class _File:
         self.vendor = _vendor(reading.summary.device)
         #: Where two files' are equal, none of these tells them apart; and whether what it computes may.
         self.made_by: _MadeBy = (self.summary.world_size, self.summary.backend or None, self.vendor)
-        self.timeless = self.summary.timeless or self.summary.misscaled or self.summary.overlapping
+        #: Whether its times say when what is in it ran.
+        self.tells_when = not (self.summary.timeless or self.summary.misscaled or self.summary.overlapping)
         self.telling = (
-            not self.timeless
+            self.tells_when
             and not self.summary.nameless
             and not self.summary.cut_off
             and len(self.work) >= _TELLING_KERNELS
@@ -131,7 +132,7 @@ class _Job:
             self._least_work[one.summary.activity] = {
                 name: min(share, one.work[name]) for name, share in least.items() if name in one.work
             }
-        if one.span is not None and not one.timeless:
+        if one.span is not None and one.tells_when:
             start, end = one.span[0], max(one.span)
             last_start, first_end = self._spans if self._spans is not None else (start, end)
             self._spans = max(last_start, start), min(first_end, end)
@@ -153,7 +154,7 @@ class _Job:
 
     def _overlaps(self, one: _File) -> bool:
         """Tell whether a file's window is known to share time with all the others."""
-        if self._spans is None or one.span is None or one.timeless:
+        if self._spans is None or one.span is None or not one.tells_when:
             return True
         last_start, first_end = self._spans
         return (
@@ -253,7 +254,7 @@ def _never_run_together(one: _File, job: Sequence[_File]) -> bool:
 def _timing(one: _File, other: _File) -> Timing | None:
     if one.rank is None or other.rank is None:
         return None
-    if any(file.timeless or file.summary.cut_off for file in (one, other)):
+    if any(file.summary.cut_off or not file.tells_when for file in (one, other)):
         return None
     if any(file.summary.evidence.lost_collectives or file.summary.lacks_times for file in (one, other)):
         return None  # those that are left, in their order, need not be each other's
@@ -281,7 +282,7 @@ def _vendor(device: str | None) -> str | None:
 def _lie_apart(one: _File, other: _File) -> Apart | None:
     """Return what tells that two windows are not of the same steps: when they were, or which steps they hold."""
     left, right = one.summary, other.summary
-    if one.span is None or other.span is None or one.timeless or other.timeless:
+    if one.span is None or other.span is None or not (one.tells_when and other.tells_when):
         return None
     gap = _gap_ns(one, other)
     if left.cut_off or right.cut_off:  # what such a file lacks would be another step's, or no step's

@@ -15,6 +15,9 @@ from scalescope.scaling.ranks.updates import said_of_updates
 DEGRADED_FRACTION = LOST_SHARE
 #: … and this one makes the partition meaningless.
 UNUSABLE_FRACTION = 0.5
+#: Of real traces 0.6% of what activities take, and mostly nothing.
+_OVER_THE_NEXT = 0.02
+_MISPLACED = "contradict their launches, calls that waited for them or the order of their stream"
 _MICROSECONDS = 10_000  # ns; calls of the host that are shorter are so by a wrong unit, and so are longer ones
 
 
@@ -29,6 +32,7 @@ def judge(
         degraded.append(f"no trace of {_ranks(missing)}: collectives with them cannot be split into wait and transfer")
     for rank, summary in summaries.items():
         degraded.extend(f"rank {rank}: {reason}" for reason in _faults(summary))
+    notes.extend(_over_the_next(summaries))
     notes.extend(_step_sources(summaries))
     notes.extend(dict.fromkeys(said for one in summaries.values() if (said := said_of_updates(one.evidence.updates))))
     windows = {tuple(one.shares.windows.numbers) for one in summaries.values() if one.shares is not None}
@@ -90,6 +94,16 @@ def judge(
         unlinked_fraction=fraction,
         reasons=degraded + notes,
     )
+
+
+def _over_the_next(summaries: Mapping[int, RankSummary]) -> Iterator[str]:
+    """Yield which ranks' activities lie over one another on a stream by more than those of real traces hardly do."""
+    shares = {rank: one.evidence.over_the_next for rank, one in summaries.items() if not one.blind}
+    if ranks := [rank for rank, share in shares.items() if share > _OVER_THE_NEXT]:
+        yield (
+            f"{max(shares.values()):.1%} of what activities take, on {_ranks(ranks)}, lies over the next ones of their "
+            "stream, as programmatic launches make it, or durations that are not the device's: such time counts once"
+        )
 
 
 _TOLD_BY: dict[StepSource, str] = {
@@ -194,10 +208,10 @@ def _faults(summary: RankSummary) -> list[str]:
             f"{name}: {evidence.disordered} of {evidence.activities} device activities begin after one that was "
             "launched later on their stream: their correlations lead to others' launches"
         )
-    if evidence.misplaced:
+    elif evidence.misplaced:
         faults.append(
-            f"{name}: {evidence.misplaced} of {evidence.activities} device activities begin minutes before they were "
-            "launched: their times are broken; give the file as the profiler wrote it"
+            f"{name}: the times of {evidence.misplaced} of {evidence.activities} device activities {_MISPLACED}; "
+            "give the file as the profiler wrote it"
         )
     elif summary.overlapping:
         faults.append(
@@ -210,12 +224,13 @@ def _faults(summary: RankSummary) -> list[str]:
             f"{name}: {evidence.nameless} of {evidence.activities} device activities are kernels without a name: what "
             "ran, and which are collectives, is not told; give the file as the profiler wrote it"
         )
-    if summary.device_moved_ns:
-        way = "behind" if summary.device_moved_ns > 0 else "ahead of"
+    if summary.left_out.activities:
         faults.append(
-            f"{name}: its device's clock is {abs(summary.device_moved_ns) / 1e6:.2f} ms {way} its host's, by launches "
-            "and by calls that wait for the device; that is taken out"
+            f"{name}: {counted(summary.left_out.activities, 'device activity', 'device activities')} left out, whose "
+            f"times {_MISPLACED}"
         )
+    if summary.device_moved.ns:
+        faults.append(f"{name}: {_clock(summary)}")
     if evidence.launches_without_activity > DEGRADED_FRACTION * evidence.launches:
         faults.append(
             f"{name}: {evidence.launches_without_activity} of {evidence.launches} kernel launches have no kernel in "
@@ -232,6 +247,19 @@ def _faults(summary: RankSummary) -> list[str]:
             "without a time (is a stream missing?): what they cost is told as idle time"
         )
     return faults
+
+
+def _clock(summary: RankSummary) -> str:
+    """Return how far its device's clock is off its host's, and how surely that is told."""
+    ns, at_most_ns = summary.device_moved
+    way = "behind" if ns > 0 else "ahead of"
+    told = f"its device's clock is {abs(ns) / 1e6:.2f} ms {way} its host's, by launches"
+    if at_most_ns is not None:
+        return f"{told} and by calls that wait for the device; that is taken out"
+    return (
+        f"{told} alone, since no call waits for the device; that is taken out, and as it may be more, what is told as "
+        "waiting for launches may be less"
+    )
 
 
 def _unmatched(matches: Sequence[Match]) -> list[str]:

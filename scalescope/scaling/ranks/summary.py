@@ -14,16 +14,15 @@ from scalescope.scaling.rank.collective import ListedGroup, RankCollective, list
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
-from scalescope.scaling.rank.launches import (
-    LaunchTimes,
-    by_the_hosts_clock,
-)
+from scalescope.scaling.rank.launches import LaunchTimes
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.records.of_cpu import record_host
 from scalescope.scaling.rank.records.of_device import record_device
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
+from scalescope.scaling.rank.times.device_clock import Moved, by_the_hosts_clock
+from scalescope.scaling.rank.times.stream_order import LeftOut
 from scalescope.scaling.ranks.evidence import Evidence, evidence_of, lost_collectives
 from scalescope.scaling.trace.families import ENGINE_FRAMES, runs_on_a_device
 from scalescope.scaling.trace.intervals import Intervals, intervals, is_among, length, union
@@ -68,7 +67,8 @@ class RankSummary(msgspec.Struct, frozen=True):
     framework: Framework = "torch"
     forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
     multiplied: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)  # see Trace
-    device_moved_ns: int = 0  # by so much its device's clock was behind its host's; taken out
+    device_moved: Moved = Moved()  # by so much its device's clock was behind its host's; taken out
+    left_out: LeftOut = LeftOut()  # activities whose times cannot be
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
     busy_any: float = 0.0  # the share in which one runs on any of them
     groups: tuple[ListedGroup, ...] = ()
@@ -143,6 +143,7 @@ class RankSummary(msgspec.Struct, frozen=True):
             or evidence.launches_without_activity > LOST_SHARE * evidence.launches
             or evidence.copies_without_activity > LOST_SHARE * evidence.copies
             or self.lacks_times
+            or self.left_out.share > LOST_SHARE
             or evidence.lost_collectives > 0
         )
 
@@ -166,10 +167,11 @@ def read_rank(path: Path, device: int | None = None, *, for_replay: bool = False
     `device`: of a file with several, which of them is the rank. `for_replay`: keep what a replay needs, too: far more
     than a summary, about 1 kB an activity.
     """
-    trace, moved, launches = by_the_hosts_clock(join_copies(read_trace(path, device)))
+    trace, launches, moved, left_out = by_the_hosts_clock(join_copies(read_trace(path, device)))
     timeline = build_timeline(trace, launches)
     if timeline.start.size:
-        summary = replace(_summarise_device(trace, timeline, launches), of_file=device, device_moved_ns=moved)
+        summary = _summarise_device(trace, timeline, launches)
+        summary = replace(summary, of_file=device, device_moved=moved, left_out=left_out)
         return RankReading(
             summary, record_device(trace, timeline) if for_replay and summary.shares is not None else None
         )
