@@ -1,7 +1,8 @@
 """Student's t, two-sided 95%: how much wider an interval is that knows its spread from few values only; how many digits
-an interval leaves; and medians of what is known."""
+an interval leaves; medians of what is known; and ranges of figures in texts."""
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -16,6 +17,8 @@ _T95 = (  # by degrees of freedom, from 1 on
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
+
+_FIGURE = re.compile(r"\d+(?:\.\d+)?")
 
 #: From so many degrees of freedom on, the series below is right to a thousandth.
 _SERIES_HOLDS = 5
@@ -111,3 +114,23 @@ def largest_of_others(values: Sequence[Number]) -> list[Number]:
     """Return for each of two values or more the largest of the others; among a thousand, at once."""
     largest, second = sorted(values)[-1:-3:-1]
     return [second if one == largest else largest for one in values]
+
+
+def with_ranges(texts: Iterable[str]) -> list[str]:
+    """Return texts, in their order, of which those that differ in figures alone are one: `0.44 to 0.58 of the rate`."""
+    alike: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        alike.setdefault(_FIGURE.sub("", text), []).append(text)
+    return [_as_one(same) for same in alike.values()]
+
+
+def _as_one(texts: Sequence[str]) -> str:
+    """Return texts that differ in figures alone as one, with the range of each figure that differs."""
+    told = [sorted(set(one), key=float) for one in zip(*(_FIGURE.findall(text) for text in texts), strict=True)]
+    ranges = iter(told)
+
+    def ranged(_: re.Match[str]) -> str:
+        figures = next(ranges)
+        return figures[0] if len(figures) == 1 else f"{figures[0]} to {figures[-1]}"
+
+    return _FIGURE.sub(ranged, texts[0])

@@ -3,13 +3,18 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
+from scalescope.report.views import points_of
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
+from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful, is_of_other_steps, scatter
 
 #: A drawn step that is so near the measured one needs no word beside it.
 _AS_MEASURED = 0.01
+
+#: What comes before any other advice where the machine was unsteady.
+MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (the profiler's repeat)"
 
 _MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
 
@@ -62,6 +67,16 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return f"On {where} the machine was unsteady: {apart}, {_why(times)}, {_MISLEADS}."
     why = ", which profiling costs them" if not times.unsteady and _longer(times) == "longer" else ""
     return f"On {where} {apart}{why}, {_MISLEADS}."
+
+
+def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> bool:
+    """Tell whether the machine was unsteady while a series that has points was measured: its traces' growth contradicts
+    the measured one, or its smallest or largest run's profiled steps the measured ones.
+    """
+    points = points_of(study, series)
+    grown = [one for one in study.waterfall if one.series == series and one.to_world_size == points[-1].world_size]
+    ends = {points[0].run, points[-1].run}
+    return any(fall.unsteady for fall in grown) or any(is_doubtful(run) for run in runs if run.name in ends)
 
 
 def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> str:

@@ -219,6 +219,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     model: str | None = None
     strategy: str | None = None
     world_size: int
+    hosts: int | None = None  # that its ranks run on, where its folder or each of its traces names them
     activity: Literal["gpu", "cpu"]
     device: str | None = None
     steps_by: StepSource | None = "profiler"  # what told the steps; None: `steps` is the whole trace

@@ -118,6 +118,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     jax: bool = False  # the job is written in JAX
     compiled: bool = False  # its kernels are of torch.compile's making already
     alone: bool = False  # one rank is the whole job
+    one_host: bool = False  # all its ranks are known to run on one host
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,8 +288,9 @@ def hidden_by_noise(findings: Sequence[Finding]) -> Finding | None:
     """Return what a rank may cost, or not, where all that is sure is far below that; None where it is not, or nothing
     is sure.
     """
-    first = findings[0] if findings else None
-    if first is None or first.rank is None or not is_lost_in_noise(first):
+    lost = [one for one in findings if one.rank is not None and is_lost_in_noise(one)]
+    first = max(lost, key=weight, default=None)
+    if first is None:
         return None
     sure = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
     return first if 0 < sure < _FAR_BELOW * weight(first) else None

@@ -162,6 +162,8 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.model, analysis.strategy = facts.model, facts.strategy
     if info.world_size:
         analysis.world_size = info.world_size
+    if info.hosts:
+        analysis.hosts = len(set(info.hosts))
     if info.devices:
         analysis.device = info.devices[0].name
     try:

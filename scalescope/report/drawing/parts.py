@@ -22,11 +22,21 @@ class Part(msgspec.Struct, frozen=True):
     remedy_onnxruntime: str = ""
     remedy_tensorflow: str = ""
     remedy_compiled: str = ""  # where torch.compile has made the kernels already
+    remedy_hosts: str = ""  # what helps on CPUs besides, unless all ranks are on one host
 
     def remedy_for(
-        self, activity: str | None, *, trains: bool = True, framework: str = "torch", compiled: bool = False
+        self,
+        activity: str | None,
+        *,
+        trains: bool = True,
+        framework: str = "torch",
+        compiled: bool = False,
+        hosts: int | None = None,
     ) -> str:
-        """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
+        """Return what may help against this part as the largest loss, on GPUs or on CPU ranks.
+
+        `hosts`: how many the ranks are on; None: not known.
+        """
         others = {
             "jax": self.remedy_jax,
             "onnxruntime": self.remedy_onnxruntime,
@@ -37,7 +47,7 @@ class Part(msgspec.Struct, frozen=True):
         if compiled and self.remedy_compiled and activity != "cpu":
             return self.remedy_compiled
         if activity == "cpu" and self.remedy_cpu:
-            return self.remedy_cpu
+            return f"{self.remedy_cpu}{self.remedy_hosts if hosts != 1 else ''}"
         return self.remedy_inference if not trains and self.remedy_inference else self.remedy
 
     @property
@@ -66,8 +76,8 @@ _ALL = (
         "#eda362",
         "hide the transfer: start it earlier (more, smaller buckets), send less (bf16 gradients), or step less often "
         "(gradient accumulation)",
-        "send less or less often (gradient accumulation, larger batches); over several hosts, check that gloo uses the "
-        "fast interface (GLOO_SOCKET_IFNAME)",
+        "send less or less often (gradient accumulation, larger batches)",
+        remedy_hosts="; over several hosts, check that gloo uses the fast interface (GLOO_SOCKET_IFNAME)",
         remedy_inference="hide the transfer, or send less: fewer ranks a replica, quantised or fused all-reduces",
         remedy_jax="hide the transfer: let XLA overlap it (XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true) "
         "and combine less (--xla_gpu_all_reduce_combine_threshold_bytes), or send less (bf16)",

@@ -7,7 +7,7 @@ from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import sentence
-from scalescope.report.steadiness import unlike_sentence
+from scalescope.report.steadiness import MEASURE_AGAIN, is_unsteady_series, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_text
@@ -17,6 +17,7 @@ from scalescope.report.views import devices, run_label
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.study_answer import TriedAdvice
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 _OF_STEADY_STEPS = ("measured_ms", "base_step_ms", "run_step_ms")
 
@@ -78,7 +79,11 @@ def tried_table(tried: Sequence[TriedAdvice]) -> Table:
 
 def advice_panels(data: ReportData) -> list[Panel]:
     """Return a panel a replayed run, and one for what was tried."""
-    panels = [_advice_panel(answer, _doubt(answer, data)) for answer in data.answers if answer.replay is not None]
+    panels = [
+        _advice_panel(answer, _doubt(answer, data), unsteady=_is_unsteady(answer, data))
+        for answer in data.answers
+        if answer.replay is not None
+    ]
     tried = data.study.tried if data.study is not None else []
     if tried:
         panels.append(Panel("tried", "Advice followed", tried_sentence(tried), tried_table(tried)))
@@ -104,14 +109,22 @@ def _doubt(answer: RunAnalysis, data: ReportData) -> str:
         return sentence(capitalized(answer.unpriced.text))
     if answer.findings and answer.findings[0].code == "profiler_cost":
         return sentence(capitalized(finding_text.because(answer.findings[0])))
-    series = [point.series for point in data.study.efficiency if point.run == answer.name] if data.study else []
-    falls = data.study.waterfall if data.study else []
-    if any(one.unsteady for one in falls if one.series in series and one.to_world_size == answer.world_size):
-        return "The machine was unsteady: what follows holds for the profiled steps alone."
-    return unlike_sentence(answer, devices(answer.world_size, answer.activity))
+    told = unlike_sentence(answer, devices(answer.world_size, answer.activity))
+    if _is_unsteady(answer, data):
+        return told if is_doubtful(answer) and told else "The machine was unsteady."
+    return told
 
 
-def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
+def _is_unsteady(answer: RunAnalysis, data: ReportData) -> bool:
+    """Tell whether the machine was unsteady while a run, or the series that it is of, was measured."""
+    study = data.study
+    series = {point.series for point in study.efficiency if point.run == answer.name} if study is not None else set()
+    return is_doubtful(answer) or any(
+        is_unsteady_series(study, one, data.answers) for one in series if study is not None
+    )
+
+
+def _advice_panel(answer: RunAnalysis, doubt: str, *, unsteady: bool) -> Panel:
     replay = answer.replay
     assert replay is not None
     # by how much, and not how long: the step that the first sentence speaks of may be another than the replayed ones
@@ -132,10 +145,11 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
         of_these = (
             "Of the profiled steps alone, most" if doubt or leads(answer) or answer.growing is not None else "Most"
         )
-        more = finding_text.more_steps(answer.findings)
         told = f"{of_these} would come of: {best_to_do(answer, first)}."
-        told = f"{capitalized(more)}{best_to_do(answer, first)}." if more and not doubt else told
-    text = " ".join(filter(None, (doubt, held, told)))
+        if not doubt and finding_text.more_steps(answer.findings):
+            told = f"{capitalized(best_to_do(answer, first, more=True))}."
+    again = f"First {MEASURE_AGAIN}." if unsteady and answer.unpriced is None else ""
+    text = " ".join(filter(None, (doubt, again, held, told)))
     table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(

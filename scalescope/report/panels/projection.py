@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from scalescope.records.statistics import with_ranges
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing
@@ -59,7 +60,7 @@ def projection_sentence(points: Sequence[Projected], backtests: Sequence[Project
     for reason in dict.fromkeys(one.refused for one in points if one.refused):
         counts = [devices(one.world_size, activity) for one in points if one.refused == reason]
         texts.append(f"{listing(counts)}: refused, since {reason}.")
-    assumed = dict.fromkeys(text for one in shown for text in one.assumed)
+    assumed = with_ranges(text for one in shown for text in one.assumed)
     if assumed:
         texts.append(f"Assumed: {'; '.join(assumed)}.")
     return " ".join(texts)

@@ -6,6 +6,7 @@ from rich.text import Text
 from scalescope.report.drawing.numbers import capitalized
 from scalescope.report.panels.advice import advice_sentence
 from scalescope.report.sentences import Level, Verdict
+from scalescope.report.steadiness import MEASURE_AGAIN
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
@@ -37,8 +38,9 @@ def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> Non
         _print_older_advice(console, run)
         return
     console.print()
-    doubt = ": of the profiled steps alone, for the machine was unsteady" if unsteady else ""
-    console.print(Text(f"What costs the step, and what to do{doubt}", style="bold"), soft_wrap=not console.is_terminal)
+    console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
+    if unsteady:  # what the verdict says first comes before all that is priced by such steps
+        print_line(console, f"First {MEASURE_AGAIN}: the machine was unsteady. Of the profiled steps alone:")
     for number, one in enumerate(findings, 1):
         print_line(console, f"{number}. {finding_text.line(one)}.")
         assert one.remedy is not None

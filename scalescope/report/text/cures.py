@@ -119,7 +119,7 @@ CURES: dict[Cure, CureText] = {
     "send_less": CureText(
         "send less, or less often",
         "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches; over several "
-        "hosts GLOO_SOCKET_IFNAME names the fast interface",
+        "hosts GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names the fast interface",
     ),
     "reduce_in_fp32": CureText(
         "let gradients travel as fp32, or narrower", "no .double() before all_reduce; bf16_compress_hook for less still"
@@ -227,6 +227,23 @@ BY_BACKEND: dict[str | None, dict[Cure, CureText]] = {
     "gloo": {"look_at_links": _BY_NCCL, "fewer_channels": _BY_NCCL},
     "mpi": {"look_at_links": _LINKS_OF_HOSTS},
 }
+#: Where all ranks are on one host, whatever moves their data: between them there is no interface to choose.
+ON_ONE_HOST: dict[Cure, CureText] = {
+    "send_less": CureText(
+        "send less, or less often",
+        "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches",
+    ),
+}
+_CORES_THAT_SEND = CureText(
+    "leave cores to the threads that move the data",
+    "fewer ranks on the host, or OMP_NUM_THREADS below a rank's cores; nothing else on it meanwhile",
+)
+#: … and where they compute on its CPUs.
+ON_CPUS_OF_ONE_HOST: dict[Cure, CureText] = {"look_at_links": _CORES_THAT_SEND}
+_MPI_ON_ONE_HOST = CureText(
+    "see how the devices are linked, and whether the MPI library uses those links",
+    "nvidia-smi topo -m; an MPI library that takes device memory as it is",
+)
 INFERENCE: dict[Cure, CureText] = {
     "send_less": CureText(
         "send less for what is computed", "activations as bf16, larger batches, fewer ranks a replica"
@@ -308,11 +325,15 @@ def _of(remedy: Remedy) -> CureText:
         return IN_JAX[remedy.cure]
     if remedy.compiled and not remedy.on_cpu and remedy.cure in COMPILED:
         return COMPILED[remedy.cure]
+    if remedy.on_cpu and remedy.one_host and remedy.cure in ON_CPUS_OF_ONE_HOST:
+        return ON_CPUS_OF_ONE_HOST[remedy.cure]
     if remedy.on_cpu and remedy.cure in ON_CPUS:
         return ON_CPUS[remedy.cure]
     if not remedy.on_cpu and remedy.cure in (own := BY_BACKEND.get(remedy.backend, {})):
-        return own[remedy.cure]
-    return INFERENCE.get(remedy.cure, CURES[remedy.cure]) if remedy.inference else CURES[remedy.cure]
+        return _MPI_ON_ONE_HOST if remedy.one_host and own[remedy.cure] is _LINKS_OF_HOSTS else own[remedy.cure]
+    if remedy.inference and remedy.cure in INFERENCE:
+        return INFERENCE[remedy.cure]
+    return ON_ONE_HOST.get(remedy.cure, CURES[remedy.cure]) if remedy.one_host else CURES[remedy.cure]
 
 
 def cure_what(remedy: Remedy) -> str:

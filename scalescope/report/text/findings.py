@@ -24,12 +24,14 @@ from scalescope.scaling.finding import (
     is_now_and_then,
     is_of_one_step,
     is_within_noise,
+    weight,
     worth_leading,
 )
 
 #: What a bound has beyond the time of what is named, by what that is.
 _GOES_WITH = {"host_bound": "where other causes, or queued kernels, hide it"}
 _WAITS = "that waits for it"
+_MORE = "profile more steps (active=20)"
 
 
 @dataclass(frozen=True)
@@ -145,8 +147,8 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
     What is lost in noise accuses nobody there: what is sure and no trifle beside it is said, or `otherwise`, where the
     step goes.
     """
-    first = findings[0]
-    if not is_lost_in_noise(first):
+    first = doubtful_above(findings)
+    if first is None:
         return Lead(first_sentence(findings, step_ms, ranks))
     sure = worth_leading(findings)
     doubtful = capitalized(headline(first, step_ms, ranks))
@@ -154,6 +156,18 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
         return Lead(headline(sure, step_ms, ranks, alone=False), doubtful)
     nobody = "no rank" if first.rank is not None else "nothing"
     return Lead(f"{nobody} stands out from the noise: {otherwise}", doubtful, is_otherwise=True)
+
+
+def doubtful_above(findings: Sequence[Finding]) -> Finding | None:
+    """Return what would be the costliest if noise had not made it, as it may have; None where noise made nothing such.
+
+    What leads stands before it in the list.
+    """
+    first = findings[0]
+    if is_lost_in_noise(first):
+        return first
+    above = [one for one in findings[1:] if is_lost_in_noise(one) and weight(one) > weight(first)]
+    return max(above, key=weight, default=None) if worth_leading(findings) is first else None
 
 
 def line(finding: Finding) -> str:
@@ -182,14 +196,18 @@ def todo_elsewhere(finding: Finding) -> str:
 
 
 def more_steps(findings: Sequence[Finding]) -> str:
-    """Return that more steps are to be profiled where these leave open what may be most of it; "" where not."""
-    hidden = hidden_by_noise(findings)
+    """Return that more steps are to be profiled where these leave open what may be most of it, or whether what is to be
+    done first brings anything; "" where they do not.
+    """
+    hidden, first = hidden_by_noise(findings), first_to_do(findings)
+    if hidden is None and first is not None and is_lost_in_noise(first):
+        return f"{_MORE}: these do not tell whether what follows brings anything: "
     if hidden is None or hidden.ms is None:
         return ""
-    then = "if it does" if first_to_do(findings) is hidden else "what is sure"
+    then = "if it does" if first is hidden else "what is sure"
     return (
-        f"profile more steps (active=20): these do not tell whether {subject(hidden)} costs "
-        f"{milliseconds(hidden.ms)} a step or nothing; {then}: "
+        f"{_MORE}: these do not tell whether {subject(hidden)} costs {milliseconds(hidden.ms)} a step or nothing; "
+        f"{then}: "
     )
 
 

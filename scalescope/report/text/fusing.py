@@ -32,10 +32,13 @@ def fusible_share(run: RunAnalysis) -> float:
     return share if share >= _WORTH_A_WORD else 0.0
 
 
-def best_to_do(run: RunAnalysis, first: Finding) -> str:
-    """Return what to begin with: a run's `first` finding to do something about, or compiling where that rather pays."""
+def best_to_do(run: RunAnalysis, first: Finding, *, more: bool = False) -> str:
+    """Return what to begin with: a run's `first` finding to do something about, or compiling where that rather pays.
+
+    `more`: before what noise may have made, and what it may hide, say that more steps are to be profiled.
+    """
     share = fusible_share(run)
-    priced = finding_text.todo(first)
+    priced = f"{finding_text.more_steps(run.findings) if more else ''}{finding_text.todo(first)}"
     if first.rank is not None or first.at_most or _EXPECTED * share <= (first.fraction or 0.0):
         return priced
     return (

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from scalescope.report.panels.advice import advice_sentence
+from scalescope.report.steadiness import MEASURE_AGAIN
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
@@ -15,7 +16,6 @@ from scalescope.scaling.finding import Finding
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
-MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (the profiler's repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
 _PROFILE_LESS = "profile again, for fewer steps at a time: the profiler lost activity, as where its buffers overflow"
@@ -69,7 +69,7 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.")
     if first is not None:
         more = finding_text.more_steps(run.findings)
-        return BestAdvice(f"{more}{best_to_do(run, first)}.", on_rank=None if more else first.rank)
+        return BestAdvice(f"{best_to_do(run, first, more=True)}.", on_rank=None if more else first.rank)
     if run.advice and run.advice[0].what:  # schema 1
         return BestAdvice(f"{advice_sentence(run.advice[0])}.")
     if slowed_by_profiling(run) and not _knows_as_run(run):

@@ -126,7 +126,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
     told = _of_parts(run) if knows else _without_parts(run)
     notes = throughput_sentences(run)
     notes += window_sentences(run)
-    notes += straggler_sentences(run, run.findings[:1])
+    beside = finding_text.doubtful_above(run.findings) if run.findings else None
+    notes += straggler_sentences(run, [*run.findings[:1], *([beside] if beside is not None else [])])
     notes += quality_sentences(run)
     return Verdict(
         run_label(run),
@@ -342,4 +343,6 @@ def _stepless_verdict(run: RunAnalysis) -> Verdict:
 
 def _remedy(part: Part, run: RunAnalysis) -> str:
     """Return what may help a run against a part."""
-    return part.remedy_for(run.activity, trains=run.trains, framework=run.framework, compiled=is_compiled(run))
+    return part.remedy_for(
+        run.activity, trains=run.trains, framework=run.framework, compiled=is_compiled(run), hosts=run.hosts
+    )

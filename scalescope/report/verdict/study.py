@@ -20,8 +20,9 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
+from scalescope.report.steadiness import MEASURE_AGAIN, is_unsteady_series
 from scalescope.report.text.scaling_loss import largest_part, loss_before, loss_clause
-from scalescope.report.verdict.advice import MEASURE_AGAIN, best_advice
+from scalescope.report.verdict.advice import best_advice
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import (
@@ -121,23 +122,15 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     return Verdict(series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions)
 
 
-def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> bool:
-    """Tell whether the machine was unsteady while a series that has points was measured: its traces' growth contradicts
-    the measured one, or its smallest or largest run's profiled steps the measured ones.
-    """
-    points = points_of(study, series)
-    grown = [one for one in study.waterfall if one.series == series and one.to_world_size == points[-1].world_size]
-    ends = {points[0].run, points[-1].run}
-    return any(fall.unsteady for fall in grown) or any(is_doubtful(run) for run in runs if run.name in ends)
-
-
 def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:
     """Return what helps against the largest part of a growth that is worth a word."""
     if grew_within_noise(fall):
         return ""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
     framework = next((run.framework for run in runs), "torch")
-    remedy = worst.remedy_for(activity, framework=framework, compiled=any(is_compiled(run) for run in runs))
+    compiled = any(is_compiled(run) for run in runs)
+    hosts = max((run.hosts for run in runs if run.hosts is not None), default=None)
+    remedy = worst.remedy_for(activity, framework=framework, compiled=compiled, hosts=hosts)
     return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
 
 

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
-from scalescope.scaling.finding import Finding, are_little_at_most, is_within_noise, worth_telling
+from scalescope.scaling.finding import (
+    Finding,
+    are_little_at_most,
+    is_lost_in_noise,
+    is_within_noise,
+    worth_leading,
+    worth_telling,
+)
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -34,10 +41,19 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
     if not are_little_at_most(told, step_ms):
         told = [one for one in told if one.code != "nothing"]
-    fitted = [_fitted(one, analysis) for one in worth_telling(told)]
+    fitted = [_fitted(one, analysis) for one in led(worth_telling(told))]
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)
+
+
+def led(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings with the one first that leads, where noise may have made those before it.
+
+    So their order is the one in which they are to be mended, whoever reads them: a page, a terminal, a program.
+    """
+    lead = worth_leading(findings) if findings and is_lost_in_noise(findings[0]) else None
+    return list(findings) if lead is None else [lead, *(one for one in findings if one is not lead)]
 
 
 def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
@@ -60,6 +76,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         jax=analysis.framework == "jax",
         compiled=compiled,
         alone=analysis.world_size == 1,
+        one_host=analysis.hosts == 1,
     )
     return replace(finding, remedy=remedy)
 

@@ -166,6 +166,7 @@ def _analysis(ranks: _SideBySide, name: str, world_size: int, quality: Quality) 
     return RunAnalysis(
         name=name,
         world_size=world_size,
+        hosts=_hosts_of(summaries, world_size),
         activity=activity_of(summaries),
         device=next((one.device for one in summaries.values() if one.device), None),
         backend=backend_of(summaries),
@@ -190,6 +191,12 @@ def _analysis(ranks: _SideBySide, name: str, world_size: int, quality: Quality) 
         kinds=kernel_kinds(kernels, splits),
         efficiency=efficiency_of(in_common(summaries, partitions)) if usable else None,
     )
+
+
+def _hosts_of(summaries: Mapping[int, RankSummary], world_size: int) -> int | None:
+    """Return on how many hosts a job's ranks run; None where a rank's trace lacks, or does not name its host."""
+    named = {one.host for one in summaries.values()}
+    return len(named) if len(summaries) == world_size and all(named) else None
 
 
 def _why_unpriced(ranks: _SideBySide, quality: Quality) -> Reason | None:

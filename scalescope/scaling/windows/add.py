@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.errors import UserError
+from scalescope.records.statistics import with_ranges
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import LongerSteps
@@ -142,7 +143,7 @@ def _replay(replays: Sequence[Replay]) -> Replay:
         error=replayed / traced - 1 if traced else 0.0,
         unexplained_ms=statistics.fmean(one.unexplained_ms for one in replays),
         faithful=all(one.faithful for one in replays),
-        assumptions=list(dict.fromkeys(text for one in replays for text in one.assumptions)),
+        assumptions=with_ranges(text for one in replays for text in one.assumptions),
     )
 
 
