@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.cli import demo, study
+from scalescope.cli.show import Asked, show
 
 DATA = Path(__file__).parent / "data"
 
@@ -17,7 +18,7 @@ def test_the_demo_goes_where_it_is_told_and_puts_an_earlier_one_there_aside(
     """`scalescope demo runs=/scratch` wrote into ./runs/demo without a word."""
     seen: list[list[str]] = []
 
-    def run(argv: list[str], put_aside: Callable[[], None]) -> int:
+    def run(argv: list[str], put_aside: Callable[[], None], *, briefly: bool) -> int:
         seen.append(argv)
         put_aside()
         return 0
@@ -36,16 +37,31 @@ def test_the_demo_goes_where_it_is_told_and_puts_an_earlier_one_there_aside(
 def test_the_demo_ends_with_its_table_its_first_sentences_and_where_the_report_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Behind them came the sweep's table and what other tools say at their end."""
+    """Verdicts and tables came twice: behind all that the study says came the first of it once more."""
     monkeypatch.chdir(tmp_path)
 
-    def run(argv: list[str], put_aside: Callable[[], None]) -> int:
+    def run(argv: list[str], put_aside: Callable[[], None], *, briefly: bool) -> int:
         shutil.copytree(DATA / "runs_v0.1" / "study", tmp_path / "runs" / "demo")
-        print("what scrolls away")
+        show(Asked([Path("runs/demo")], points_were_shown=True, briefly=briefly))
         return 0
 
     monkeypatch.setattr(study, "run", run)
     assert demo.run([]) == 0
-    said = capsys.readouterr().out.partition("what scrolls away")[2]
-    places = [said.index(text) for text in ("efficiency", "gpt_tiny: ", "runs/demo/report.html", "scalescope analyze")]
-    assert places == sorted(places) and len(said.splitlines()) < 24
+    said = capsys.readouterr().out
+    ends = ("efficiency", "gpt_tiny: ", "all_reduce reaches", "runs/demo/report.html", "scalescope analyze")
+    places = [said.index(text) for text in ends]
+    assert places == sorted(places) and len(said.splitlines()) < 30
+    assert all(said.count(text) == 1 for text in ("weak scaling efficiency", "speedup", "all_reduce reaches"))
+    assert "(B)" not in said and "the step's growth" not in said
+
+
+def test_a_study_shows_the_points_of_its_sweep_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stand there already, a line each as they were measured."""
+    shutil.copytree(DATA / "runs_v0.1" / "study", tmp_path / "study")
+    for shown in (False, True):
+        show(Asked([tmp_path / "study"], points_were_shown=shown))
+        said = capsys.readouterr().out
+        assert ("(elements)" in said) != shown
+        assert said.count("all_reduce reaches") == said.count("weak scaling efficiency") == 1

@@ -6,7 +6,6 @@ from pathlib import Path
 from scalescope.cli import study
 from scalescope.hardware.detect import smallest_memory_bytes
 from scalescope.records.errors import ExitCode
-from scalescope.records.folder import RunFolder
 
 _HELP = """\
 usage: scalescope demo [KEY=VALUE …]
@@ -29,26 +28,12 @@ def run(argv: list[str]) -> int:
     print(f"scalescope demo = scalescope study preset={preset} name=demo {' '.join(argv)}".rstrip())
     given = dict(one.split("=", 1) for one in argv if "=" in one)
     folder = Path(given.get("runs", "runs")) / "demo"
-    code = study.run([f"preset={preset}", "name=demo", "runs=runs", *argv], lambda: _put_aside(folder))
-    _close(folder, "gpt_tiny" if memory is None else "gpt_small")
+    code = study.run([f"preset={preset}", "name=demo", "runs=runs", *argv], lambda: _put_aside(folder), briefly=True)
+    if (folder / "analysis.json").is_file():  # else it has told why
+        model = "gpt_tiny" if memory is None else "gpt_small"
+        print(f"\nWhere each step grew, and all findings:  scalescope analyze {folder}")
+        print(f"A study of your own choice:  scalescope study model={model} gpu_counts=[1,2]")
     return code
-
-
-def _close(folder: Path, model: str) -> None:
-    """End with one screen to look at: figures, first sentences, the page, and what to call next."""
-    from scalescope.report.report_data import read_report_data
-    from scalescope.report.terminal.console import make_console
-    from scalescope.report.terminal.study import print_closing
-
-    if not (folder / "analysis.json").is_file():
-        return  # it has told why
-    data = read_report_data(RunFolder(folder))
-    if data.study is None:
-        return
-    print_closing(data.study, data.answers, make_console())
-    print(f"\nThe report, all of it drawn: {folder / 'report.html'}")
-    print(f"All of the above once more:  scalescope analyze {folder}")
-    print(f"A study of your own choice:  scalescope study model={model} gpu_counts=[1,2]")
 
 
 def _put_aside(previous: Path) -> None:

@@ -38,6 +38,7 @@ class Asked:
     outlook: Outlook = NO_OUTLOOK  # other sweeps than a study's own, and GPU counts to project to
     step_ms: Sequence[float] = field(default=())  # the paths' steps without a profiler, one each, where they are known
     points_were_shown: bool = False  # the rows of a sweep that has just ended stand on the terminal
+    briefly: bool = False  # of a study: its counts in one table, and its verdicts
     roles: Mapping[str, str] = field(default_factory=dict)  # of process groups, where plain traces do not tell them
 
 
@@ -156,7 +157,8 @@ def _show_run_folder(path: Path, asked: Asked, console: "Console") -> None:
     # before the tables: whoever reads those may stop early
     redacted = asked.redact and asked.html is not None
     report = write_redacted_report(folder, None, asked.html) if redacted else write_report(folder, asked.html)
-    print_report_data(read_report_data(folder), console, points_were_shown=asked.points_were_shown)
+    data = read_report_data(folder)
+    print_report_data(data, console, points_were_shown=asked.points_were_shown, briefly=asked.briefly)
     print(f"report: {report}")
 
 

@@ -24,8 +24,11 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.findings.add import is_looked_at
 
 
-def run(argv: list[str], before: Callable[[], None] = lambda: None) -> int:
-    """Measure and show a study; `before` is called once nothing is wrong with the arguments and nothing has begun."""
+def run(argv: list[str], before: Callable[[], None] = lambda: None, *, briefly: bool = False) -> int:
+    """Measure and show a study; `before` is called once nothing is wrong with the arguments and nothing has begun.
+
+    `briefly`: end with one screen, the counts and the verdicts, and leave the other tables to `scalescope analyze`.
+    """
     if argv[:1] in (["-h"], ["--help"]):
         print(_help(), end="")
         return int(ExitCode.OK)
@@ -40,7 +43,7 @@ def run(argv: list[str], before: Callable[[], None] = lambda: None) -> int:
         raise UserError(f"a study starts its own ranks, and this process is one of {world.size} that {world.source} "
                         "started; call it once, outside of them")  # fmt: skip
     with outlived_console():
-        return _run(argv, before)
+        return _run(argv, before, briefly=briefly)
 
 
 def _help() -> str:
@@ -51,7 +54,7 @@ def _help() -> str:
     return f"usage: scalescope study [KEY=VALUE …] [--try-advice]\n\n{about}\n{keys}"
 
 
-def _run(argv: list[str], before: Callable[[], None]) -> int:
+def _run(argv: list[str], before: Callable[[], None], *, briefly: bool) -> int:
     study = plan_study(outline_study(argv, train.verb(), sweep.verb()))
     before()
     print(f"scalescope: {_announced(study)} → {study.outline.path}", flush=True)
@@ -62,7 +65,8 @@ def _run(argv: list[str], before: Callable[[], None]) -> int:
             failed += follow(study, folder, [run for run in runs if is_looked_at(run)])
     finally:
         end_loggers(RunFolder(study.outline.path).read_children())
-    show(Asked([folder.path]))
+    swept = any(plan.verb.name == "sweep" and plan.path.name not in study.done for plan in study.jobs)
+    show(Asked([folder.path], points_were_shown=swept, briefly=briefly))
     for name, node in study.outline.settings.logger.items():
         if settings := wandb_options(name, node):
             log_study(folder, settings)

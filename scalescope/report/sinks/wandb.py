@@ -61,6 +61,8 @@ class WandbSink:
         if mode not in ("offline", "online", "disabled"):
             raise ValueError(f"logger.wandb.mode={mode}: choose offline, online or disabled")
         self.dir = Path(dir)
+        # a study says once where all of its runs are
+        self._is_of_study = job_type != "analysis" and group is not None and group != run_name
         self._place = RunDestination(mode, project, entity, name or run_name or "", group, job_type, tuple(tags))
         self._system_metrics = system_metrics
         self._init_timeout_s = init_timeout_s
@@ -147,8 +149,8 @@ class WandbSink:
                 "own files say what was measured",
                 file=sys.stderr,
             )
-        if self._place.mode == "offline":
-            here = as_typed(place)
+        if self._place.mode == "offline" and not self._is_of_study:
+            here = f"{as_typed(place)}{_of_jobs(self.dir)}"
             print(f"scalescope: W&B, offline (`wandb leet` shows it, `wandb sync` sends it): {here}", flush=True)
 
     def log_values(self, values: Callable[[], dict[str, Any]], summary: dict[str, Any]) -> None:
@@ -189,6 +191,12 @@ class WandbSink:
         # run of the user's is open beside ours, it would end that one, and the process lives on anyway
         if wandb.run is None:
             wandb.teardown()
+
+
+def _of_jobs(study: Path) -> str:
+    """Return where the W&B runs of a study's jobs are, as a shell takes it, behind a space; "" of any other folder."""
+    own = any(any((child.path / "wandb").glob("offline-run-*")) for child in RunFolder(study).read_children())
+    return f" {as_typed(study)}/*/wandb/offline-run-*" if own else ""
 
 
 def _mark_of(folder: Path) -> Path:

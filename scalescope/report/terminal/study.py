@@ -63,17 +63,16 @@ def print_study(
 
 
 def print_closing(study: StudyAnalysis, runs: Sequence[RunAnalysis], console: Console) -> None:
-    """Print once more what matters most of a study: its counts in one table, and each series' first sentence.
+    """Print what matters most of a study: its counts in one table, then a verdict a series, which ends with the advice.
 
-    For what ends with it, where all else has been scrolled out of sight.
+    For what ends with it, on one screen.
     """
     table = efficiency_table(study)
     kept = [at for at, column in enumerate(table.columns) if any(row[at] is not None for row in table.rows)]
     rows = [[row[at] for at in kept] for row in table.rows]
     print_table(console, Table([table.columns[at] for at in kept], rows, table.reasons), study.name)
     for verdict in study_verdicts(study, runs):
-        print_line(console, "")
-        print_line(console, verdict.headline, "bold")
+        print_verdict(console, verdict)
 
 
 def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) -> None:
