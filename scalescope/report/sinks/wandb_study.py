@@ -4,11 +4,12 @@ The pictures are the HTML report's own panels. Charts that W&B can draw itself (
 logged as its custom charts, so that they can be compared with other studies there.
 """
 
-import io
 import json
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from scalescope.records.folder import RunFolder
@@ -65,19 +66,21 @@ def _log(data: ReportData, sink: WandbSink, name: str, folder: RunFolder, *, tab
     """Log what there is; without tables also the charts go that W&B draws from them, but not their pictures."""
     sink.start(read_frozen(folder.config), name)
     verdicts = _verdicts(data)
-    sink.log_values(
-        lambda: {
-            **({key: wandb_table(table) for key, table in study_tables(data).items()} if tables else {}),
-            **(_native_charts(data) if tables else {}),
-            **_pictures(data),
-        },
-        {**_headline(data), "verdict": "\n\n".join(verdict.text for verdict in verdicts)},
-    )
-    for run in data.answers:
-        for straggler in run.stragglers:
-            sink.alert(f"Straggler: rank {straggler.rank}", f"{run_label(run)}: {straggler_text(run, straggler.rank)}")
-    sink.artifact(folder.path)
-    sink.close("done")
+    with TemporaryDirectory() as drawn:  # until W&B has its copies
+        sink.log_values(
+            lambda: {
+                **({key: wandb_table(table) for key, table in study_tables(data).items()} if tables else {}),
+                **(_native_charts(data) if tables else {}),
+                **_pictures(data, Path(drawn)),
+            },
+            {**_headline(data), "verdict": "\n\n".join(verdict.text for verdict in verdicts)},
+        )
+        for run in data.answers:
+            for straggler in run.stragglers:
+                said = straggler_text(run, straggler.rank)
+                sink.alert(f"Straggler: rank {straggler.rank}", f"{run_label(run)}: {said}")
+        sink.artifact(folder.path)
+        sink.close("done")
 
 
 def study_tables(data: ReportData) -> dict[str, Table]:
@@ -164,8 +167,11 @@ def _native_charts(data: ReportData) -> dict[str, Any]:
     return charts
 
 
-def _pictures(data: ReportData) -> dict[str, Any]:
-    """Return the report's charts as images, the claim as caption; none where they cannot be drawn here."""
+def _pictures(data: ReportData, place: Path) -> dict[str, Any]:
+    """Return the report's charts as images, the claim as caption; none where they cannot be drawn here.
+
+    `place`: where they are drawn. W&B copies a file as it is, and would compress an image in memory once more.
+    """
     import wandb
 
     if not can_draw():
@@ -176,7 +182,9 @@ def _pictures(data: ReportData) -> dict[str, Any]:
         for number, (panel, spec) in enumerate(drawn, 1):
             # numbered, not named after what it shows, so that a dashboard can name it before the study is there
             caption = f"{panel.title}: {panel.sentence}"
-            found[f"pictures/{section.key}-{number}"] = wandb.Image(_picture(spec), caption=caption)
+            file = place / f"{section.key}-{number}.png"
+            file.write_bytes(_picture(spec))
+            found[f"pictures/{section.key}-{number}"] = wandb.Image(str(file), caption=caption)
     return found
 
 
@@ -185,10 +193,8 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
 
 
-def _picture(spec: dict[str, Any]) -> Any:
-
+def _picture(spec: dict[str, Any]) -> bytes:
     import vl_convert
-    from PIL import Image
 
     fixed = json.loads(resolved(json.dumps({**spec, "width": _WIDTH, "background": "white"})))
-    return Image.open(io.BytesIO(vl_convert.vegalite_to_png(fixed, scale=_SCALE)))
+    return vl_convert.vegalite_to_png(fixed, scale=_SCALE)
