@@ -96,7 +96,11 @@ def test_a_step_as_run_that_only_noise_sets_apart_is_not_drawn() -> None:
     ("measured_ms", "placebo_ms", "told"),
     [
         (67.7, 5.0, ""),  # as drawn
-        (60.0, 10.0, "Without a profiler the median step took 60.0 ms (± 10.0 ms) on 4 GPUs; ± is by how much"),
+        (
+            60.0,
+            10.0,
+            "Without a profiler the median step took 60.0 ms (± 10.0 ms) on 4 GPUs; ± is how far a few such steps",
+        ),
         (60.0, 2.0, "On 4 GPUs the profiled ones are longer by more than that: recording lengthens them"),
         (75.0, 2.0, "On 4 GPUs the profiled ones are shorter by more than that: something else ran"),
         (60.0, None, "Without a profiler the median step took 60.0 ms on 4 GPUs."),

@@ -186,7 +186,7 @@ def test_a_step_as_run_that_is_not_the_measured_one_makes_the_run_unsteady(
         (
             3444.2,
             None,
-            "363.8 ms in the median, and stretches of so few steps as were profiled differ from that by up to",
+            "363.8 ms in the median, and a few steps in a row differ from that by up to",
         ),
         (40.0, 685.3, "363.8 ms in the median and 1,002 ms in the mean, most of it in a few steps, so "),
         (40.0, 300.0, ""),

@@ -97,10 +97,10 @@ def test_what_a_study_grew_by_comes_before_a_finding_that_brings_far_less() -> N
     verdict = study_verdicts(grown_study(52.7), with_findings("cpu", LAUNCHING))[0]
     assert verdict.headline.endswith("weak scaling efficiency; 69% of the step's growth is slower compute.")
     assert verdict.advice.startswith(
-        "more cores or memory bandwidth a rank: 52.7 ms of the 76.0 ms by which a step grew are slower compute "
-        "(29.0 ms of that beside collectives, whose threads need cores, too)"
+        "more cores or memory bandwidth a rank, which the ranks of a machine share: 52.7 ms of the 76.0 ms by which a "
+        "step grew are slower compute. What one can change: launch less"
     )
-    assert "no setting makes more of; of what one can change: launch less" in verdict.advice
+    assert len(verdict.advice.split()) < 45, "80 words stood there, what one can change behind all of them"
     on_gpus = study_verdicts(grown_study(52.7), with_findings("gpu", LAUNCHING))[0].advice
     assert on_gpus.startswith(
         "52.7 ms of the 76.0 ms by which a step grew are slower compute: collectives that overlap"
@@ -116,7 +116,7 @@ def test_a_finding_that_may_bring_as_much_as_half_of_the_growth_stays_first() ->
 def test_no_noise_follows_what_a_study_grew_by() -> None:
     noise = msgspec.structs.replace(LAUNCHING, rank=1, code="slower_compute", low_ms=0.0, at_most=False)
     verdict = study_verdicts(grown_study(52.7), with_findings("cpu", noise))[0]
-    assert verdict.advice.endswith("which no setting makes more of.")
+    assert verdict.advice.endswith("are slower compute.")
 
 
 @pytest.mark.parametrize("inflation_ms", [30.0, 37.9])
@@ -167,7 +167,7 @@ def test_growths_that_contradict_each_other_are_said_before_anything_else() -> N
     verdict = study_verdicts(msgspec.structs.replace(study(), waterfall=apart), answers())[0]
     assert verdict.level == "unknown"
     assert verdict.headline.startswith("gpt_small: the machine was unsteady. 4 GPUs do 3.77× the work of one")
-    assert verdict.sentences[0].startswith("The machine was unsteady: the measured step grew by -9.0 ms")
+    assert verdict.sentences[0].startswith("The measured step grew by -9.0 ms"), "the headline says why"
     assert verdict.advice.startswith("measure again on a quiet machine")
 
 
@@ -181,7 +181,7 @@ def test_what_unsteady_steps_say_is_no_firm_advice() -> None:
         run.step_times, profiling_overhead_ms=-20.0, profiling_overhead_fraction=-0.3, placebo_ms=1.0
     )
     assert run_verdict(run).advice.startswith("measure again on a quiet machine")
-    assert "of the profiled steps alone: " in run_verdict(run).advice
+    assert ". Of the profiled steps alone: " in run_verdict(run).advice
 
 
 def test_what_may_cost_nothing_names_nobody_firmly() -> None:

@@ -147,7 +147,7 @@ def test_what_cannot_be_replayed_is_told_of_the_profiled_steps_and_says_so(share
     window = max(one.window_ms / one.steps for one in with_step(folder, None).ranks)
     told = with_step(folder, share * window)
     assert told.as_run is not None and (told.as_run.reason, told.as_run.contradicts) == ("not_replayed", None)
-    assert ("all figures are of the profiled steps" in run_verdict(told).text) is said
+    assert ("All figures are of the profiled steps" in run_verdict(told).text) is said
 
 
 def test_devices_whom_recording_does_not_slow_allow_one_step() -> None:

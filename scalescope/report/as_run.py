@@ -146,8 +146,7 @@ def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:
         return ""
     return (
         f"What is said {'as run ' if differs(run) else ''}is of the steps that can be replayed, {milliseconds(traced)} "
-        "as profiled: the last step of a trace, whose end it does not show, and a window that does not replay, are in "
-        f"{where} alone."
+        f"as profiled. {where[:1].upper()}{where[1:]} also has the others, such as a trace's last one."
     )
 
 
@@ -211,7 +210,7 @@ def instead_of_its_own(run: RunAnalysis) -> str:
         return f"The job's own steps without a profiler take {told}."
     return (
         f"--step-ms {milliseconds(given)} stands in place of the job's own steps without a "
-        f"profiler, which take {told}: leave it out unless those are not to count."
+        f"profiler, which take {told}. Leave it out to go by those."
     )
 
 
@@ -226,8 +225,8 @@ def not_reached(run: RunAnalysis) -> str:
         if abs(given - window) <= WORTH_SHOWING * window:
             return ""
         return (
-            f"--step-ms {milliseconds(given)} is not what is told of: the traces are not replayed "
-            f"as run, so that all figures are of the profiled steps, of {milliseconds(window)}."
+            f"--step-ms {milliseconds(given)} is not used: the traces are not replayed as run. All figures are of the "
+            f"profiled steps, of {milliseconds(window)}."
         )
     if as_run.reason != "untraced_longer":
         return ""

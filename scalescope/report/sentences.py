@@ -58,6 +58,10 @@ class Verdict:
         )
 
 
+#: With what a sentence begins of growths that contradict each other.
+UNSTEADY = "The machine was unsteady: "
+
+
 def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
     """Return what the collectives reach: the best bandwidth beside its ceiling, the shortest time, what went wrong."""
     measured = [row for row in rows if row.bus_gb_s is not None and row.time_us is not None]
@@ -98,22 +102,22 @@ def loss_sentence(fall: Waterfall) -> str:
     if grew_within_noise(fall) and not fall.unsteady:
         return (
             f"In the traces a step grew by no more than noise: {milliseconds(abs(fall.growth_ms))} "
-            f"{'more' if fall.growth_ms > 0 else 'less'}, where such steps differ by ± {milliseconds(noise)} by "
-            f"themselves; what it went to, they do not tell. Measured outside the traces it grew by "
+            f"{'more' if fall.growth_ms > 0 else 'less'}, where such steps differ by ± {milliseconds(noise)} anyway. "
+            f"So they do not tell what it went to. Measured outside the traces it grew by "
             f"{milliseconds(measured)} (± {milliseconds(noise)})."
         )
     parts = _growth_sentence(fall)
     if fall.unsteady and abs(fall.growth_ms - measured) <= noise <= abs(measured):
         return (
-            f"The machine was unsteady: on {fall.from_world_size} or {fall.to_world_size} ranks the profiled steps are "
+            f"{UNSTEADY}on {fall.from_world_size} or {fall.to_world_size} ranks the profiled steps are "
             f"far from the measured ones, though the growths agree within ± {milliseconds(noise)}: "
             f"{milliseconds(measured)} measured and {milliseconds(fall.growth_ms)} profiled. "
             f"Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
         )
     if fall.unsteady:
         return (
-            f"The machine was unsteady: the measured step grew by {milliseconds(measured)} and the profiled one by "
-            f"{milliseconds(fall.growth_ms)}, where ± {milliseconds(noise)} is what such steps differ by themselves. "
+            f"{UNSTEADY}the measured step grew by {milliseconds(measured)} and the profiled one by "
+            f"{milliseconds(fall.growth_ms)}; such steps differ by ± {milliseconds(noise)} anyway. "
             f"Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
         )
     # on devices, whose hosts recording slows: elsewhere the machine was unsteady

@@ -3,20 +3,15 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
-from scalescope.report.views import points_of
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
-from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful, is_of_other_steps, scatter
 
 #: A drawn step that is so near the measured one needs no word beside it.
 _AS_MEASURED = 0.01
 
-#: What comes before any other advice where the machine was unsteady.
-MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (the profiler's repeat)"
-
-_MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
+_MISLEADS = "so the other steps may spend their time otherwise"
 
 
 def profiling_line(run: RunAnalysis) -> str:
@@ -32,7 +27,7 @@ def profiling_line(run: RunAnalysis) -> str:
         within = times.placebo_ms is not None and abs(times.profiling_overhead_ms) <= times.placebo_ms
         spread = f" (± {figure(times.placebo_ms or 0.0, 2)} ms)"
         if within:
-            return f"{text}; what profiling costs is less than stretches of such steps differ by themselves{spread}."
+            return f"{text}; what profiling costs is less than such steps differ anyway{spread}."
         return f"{text}; the profiled ones are {_longer(times)}, {_why(times)}."
     return f"{text}: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms."
 
@@ -69,16 +64,6 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     return f"On {where} {apart}{why}, {_MISLEADS}."
 
 
-def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> bool:
-    """Tell whether the machine was unsteady while a series that has points was measured: its traces' growth contradicts
-    the measured one, or its smallest or largest run's profiled steps the measured ones.
-    """
-    points = points_of(study, series)
-    grown = [one for one in study.waterfall if one.series == series and one.to_world_size == points[-1].world_size]
-    ends = {points[0].run, points[-1].run}
-    return any(fall.unsteady for fall in grown) or any(is_doubtful(run) for run in runs if run.name in ends)
-
-
 def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> str:
     """Return what drawn steps take without a profiler, each where it was drawn, in ms; "" where they are no others.
 
@@ -103,7 +88,7 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
         return ""
     text = f"Without a profiler the median step took {listing(told)}"
     if any("±" in one for one in told):
-        text += "; ± is by how much stretches of so few steps as were profiled differ by themselves"
+        text += "; ± is how far a few such steps lie apart anyway"
     return f"{text}.{''.join(f' {one}.' for one in apart)}"
 
 
@@ -147,8 +132,8 @@ def _scattered(times: StepTimes) -> str:
     median = milliseconds(times.measured_step_ms or 0.0)
     if times.placebo_ms is not None and times.placebo_ms >= (times.measured_step_ms or 0.0):
         return (
-            f"without a profiler a step takes {median} in the median, and stretches of so few steps as were profiled "
-            f"differ from that by up to {milliseconds(times.placebo_ms)}"
+            f"without a profiler a step takes {median} in the median, and a few steps in a row differ from that by up "
+            f"to {milliseconds(times.placebo_ms)}"
         )
     mean = milliseconds(times.long_steps.mean_step_ms if times.long_steps is not None else 0.0)
     return f"without a profiler a step takes {median} in the median and {mean} in the mean, most of it in a few steps"
@@ -163,4 +148,4 @@ def _why(times: StepTimes) -> str:
 
 def _no_more(times: StepTimes) -> str:
     spread = f" (± {milliseconds(times.placebo_ms)})" if times.placebo_ms is not None else ""
-    return f"no more than stretches of steps without a profiler differ by themselves{spread}"
+    return f"no more than such steps differ anyway{spread}"

@@ -7,12 +7,13 @@ from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import sentence
-from scalescope.report.steadiness import MEASURE_AGAIN, is_unsteady_series, unlike_sentence
+from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.recurring import leads
+from scalescope.report.unsteady import MEASURE_AGAIN, is_unsteady_series
 from scalescope.report.views import devices, run_label
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding

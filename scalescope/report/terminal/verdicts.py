@@ -6,10 +6,10 @@ from rich.text import Text
 from scalescope.report.drawing.numbers import capitalized
 from scalescope.report.panels.advice import advice_sentence
 from scalescope.report.sentences import Level, Verdict
-from scalescope.report.steadiness import MEASURE_AGAIN
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
+from scalescope.report.unsteady import MEASURE_AGAIN
 from scalescope.scaling.answer import RunAnalysis
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}

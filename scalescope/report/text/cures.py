@@ -119,7 +119,7 @@ CURES: dict[Cure, CureText] = {
     "send_less": CureText(
         "send less, or less often",
         "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches; over several "
-        "hosts GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names the fast interface",
+        "hosts GLOO_SOCKET_IFNAME names the fast interface",
     ),
     "reduce_in_fp32": CureText(
         "let gradients travel as fp32, or narrower", "no .double() before all_reduce; bf16_compress_hook for less still"

@@ -49,14 +49,10 @@ def loss_before(fall: Waterfall, part: Part, ms: float, run: RunAnalysis, remedy
     of_growth = f"{milliseconds(ms)} of the {milliseconds(fall.growth_ms)} by which a step grew"
     of_growth = of_growth if ms <= fall.growth_ms else f"{milliseconds(ms)} a step"
     if part.key == INFLATION.key and run.activity == "cpu":
-        beside = sum(kind.inflation_beside_ms for kind in fall.kinds)
-        beside_it = f" ({milliseconds(beside)} of that beside collectives, whose threads need cores, too)"
         told = (
-            f"more cores or memory bandwidth a rank: {of_growth} are {part.name}{beside_it if beside > 0 else ''}, and "
-            "ranks on one machine share its cores, caches and memory bandwidth, with whatever else runs there, which "
-            "no setting makes more of"
+            f"more cores or memory bandwidth a rank, which the ranks of a machine share: {of_growth} are {part.name}."
         )
-        return f"{told}; of what one can change: {then}" if then else f"{told}."
+        return f"{told} What one can change: {then}" if then else told
     if not remedy:
         return best
     told = f"{of_growth} are {part.name}: {remedy.removesuffix('.')}"

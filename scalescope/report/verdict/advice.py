@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from scalescope.report.panels.advice import advice_sentence
-from scalescope.report.steadiness import MEASURE_AGAIN
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.unsteady import MEASURE_AGAIN
 from scalescope.report.views import (
     lacking_ranks,
     rank_names,
@@ -63,7 +63,7 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if unsplit or (first is None and run.quality.left_out_ranks):
         return BestAdvice(f"{PROFILE_ALL.format(which=which_ranks(run))}.")
     if is_doubtful(run):
-        alone = f"; of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
+        alone = f". Of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return BestAdvice(f"{MEASURE_AGAIN}{alone}.")
     if first is not None and run.findings[0].code == "nothing":
         return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.")

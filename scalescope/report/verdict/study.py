@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.numbers import (
+    capitalized,
     factor,
     milliseconds,
     percent,
@@ -13,6 +14,7 @@ from scalescope.report.panels.insitu import in_situ_sentence
 from scalescope.report.panels.projection import expectation_sentence
 from scalescope.report.sentences import (
     PERFECT,
+    UNSTEADY,
     Level,
     Verdict,
     level_of,
@@ -20,8 +22,8 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
-from scalescope.report.steadiness import MEASURE_AGAIN, is_unsteady_series
 from scalescope.report.text.scaling_loss import largest_part, loss_before, loss_clause
+from scalescope.report.unsteady import MEASURE_AGAIN, is_unsteady_series
 from scalescope.report.verdict.advice import best_advice
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
@@ -88,7 +90,8 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             headline = f"the machine was unsteady. {headline}"
             level = "unknown"
         if falls and last.scaling == "weak":
-            sentences.append(loss_sentence(falls[0]))
+            lost = loss_sentence(falls[0])  # what the headline says already is not said again
+            sentences.append(capitalized(lost.removeprefix(UNSTEADY)) if unsteady else lost)
             advice = _advice(falls[0], kind, of_series)
         elif last.scaling == "strong":
             ideal = first.step_ms * first.world_size / last.world_size
