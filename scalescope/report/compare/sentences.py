@@ -71,7 +71,8 @@ def headline(answer: Comparison) -> str:
         told = "cannot be told from" if max(-low, high) > WIDE * step else "is as fast as"
         return (
             f"{there} {told} {here}{per}, within noise: {signed(change, low, high)} of {figure(step, 2)} "
-            f"(95%: {percent(low / step)} to {percent(high / step)}){_for_want_of_cores(answer)}{_other_work(answer)}."
+            f"(95%: {percent(low / step)} to {percent(high / step)}){_for_want_of_cores(answer)}{_other_work(answer)}"
+            f"{_once_each(answer, max(-low, high))}."
         )
     shares = sorted((abs(low / step), abs(high / step)))
     whose = _other_job(answer) or _perhaps_other_job(answer)
@@ -79,6 +80,17 @@ def headline(answer: Comparison) -> str:
         f"{whose}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
         f"(95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): {signed(change, low, high)}"
         f"{_for_want_of_cores(answer)}{_where(answer)}{_besides(answer)}."
+    )
+
+
+def _once_each(answer: Comparison, hidden_ms: float) -> str:
+    """Return that one run a side cannot tell a change from how runs differ, where that may hide much; what tells it."""
+    noise = answer.noise
+    if noise is None or noise.unit == "repeats" or hidden_ms <= WIDE * (answer.baseline_ms or 0.0):
+        return ""
+    return (
+        "; one run a side does not tell a change from how runs differ: run both again, and give all of them "
+        "(--baseline, --other)"
     )
 
 
@@ -367,8 +379,8 @@ def _basis(answer: Comparison) -> str:
 def _rests_on(noise: Noise) -> str:
     if noise.unit == "steps":
         return (
-            "one run a side, so its steps and what windows of one undisturbed job are known to differ by give the "
-            "noise: repeats on both sides give a narrower interval"
+            "one run a side, so what its steps differ by, and what runs of one undisturbed job are known to, give the "
+            "noise: repeats on both sides tell how runs of this one differ"
         )
     if noise.unit == "windows":
         return (

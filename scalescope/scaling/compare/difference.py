@@ -1,5 +1,6 @@
 """The step's change between two measurements of the same work, and the parts that add up to it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -15,11 +16,13 @@ from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
 from scalescope.scaling.compare.rows.run_delay import run_delay_of, with_run_delay
 from scalescope.scaling.compare.spread import (
     AMOUNTS,
+    drift_of,
     least_spread_of,
     spread_of,
     spread_of_means,
     step_spread_of,
     step_spread_of_windows,
+    stretches_of,
 )
 from scalescope.scaling.compare.windows import ranks_in_all
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -34,8 +37,6 @@ _UNSPLIT = 0.5
 _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
 #: Fewer runs a side do not tell which algorithms a library chooses each time, and which only now.
 _TELL_CHOICES = 4
-#: So many consecutive steps count as one, since neighbours are alike.
-_STRETCH = 10
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +181,9 @@ def _sample(
         lengths = [rate * sum(_of_rank(window, rank)) for window in side.windows]
         whole = step_spread_of_windows(lengths, activity)
     else:
-        whole = step_spread_of(float(mean.sum()), parts, activity)
+        whole = step_spread_of(float(mean.sum()), parts, activity, without_waiting=free)
+    if len(units) == 1 and basis == "untraced":
+        whole = math.hypot(whole, rate * drift_of(_lengths(side.first, free=free)))
     least = least_spread_of(float(mean.sum()), activity)
     return Sample(units, steps, spread, whole, basis == "untraced", AMOUNTS, least)
 
@@ -219,8 +222,7 @@ def _steps(repeat: Repeat, mean: Floats, basis: Basis, rank: int | None, rate: f
     """
     if basis == "untraced":
         ms = np.array(_lengths(repeat, free=free)) * rate
-        count = max(1, len(ms) // _STRETCH)
-        lengths = np.array([float(np.median(stretch)) for stretch in np.array_split(ms, count)])
+        lengths = np.array(stretches_of(ms.tolist()))
         rows: Floats = np.tile(mean, (len(lengths), 1))
         rows[:, -1] += lengths - lengths.mean()
         return rows

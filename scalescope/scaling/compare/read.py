@@ -1,6 +1,7 @@
 """From paths to measurements: run folders, studies, sweeps, trace folders, logs, or a folder that holds several."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from scalescope.records.frozen import frozen_keys, read_frozen_text
 from scalescope.records.outputs.overwriting import is_log
 from scalescope.records.rows import RunInfo, StepRow
 from scalescope.records.statistics import median_of_known
+from scalescope.records.steps.recording import untraced_steps
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.windows import Profiled, read_windows
@@ -19,15 +21,14 @@ from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.trace.strangers.known import said_of_folder
 from scalescope.scaling.trace.xla.read import XPLANE
+from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 
-#: Before the first window nothing of the profiler slows the host: so many steps there are enough to tell the step.
+#: So many steps are enough to tell the step.
 _ENOUGH_STEPS = 10
 #: So much of a log tells whose it is.
 _HEAD_BYTES = 1 << 16
 #: More repeats are not named one by one.
 _MOST_NAMED = 3
-#: A step that waits less for cores is as long as it would be without.
-_UNDELAYED = 0.02
 
 
 def read_side(paths: Sequence[Path], jobs: int | None = None, *, whole: bool = False) -> list[Measurement]:
@@ -208,7 +209,8 @@ def _config_of(folder: RunFolder) -> tuple[str, list[str]]:
 def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | None, why: str) -> Repeat:
     """`why`: there is nothing of traces."""
     info, facts = folder.read_info(), folder.read_facts()
-    steady = undelayed(_undisturbed(rows))
+    on_cpu = bool(info.devices) and all(one.kind == "cpu" for one in info.devices)
+    steady, chosen = steps_that_tell(rows, lingers=not on_cpu)
     if not steady and profiled is None:
         raise UserError(f"{folder.path} has neither steady steps nor traces to compare")
     known = profiled.identity if profiled else Identity(world_size=1, activity="gpu", device=None)
@@ -247,6 +249,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         notes=[
             *_ended(folder.path.name, info, len(steady)),
             *(profiled.notes if profiled else [f"{folder.path.name} {why}: where its step goes is not known"]),
+            *([f"{folder.path.name}: {chosen}"] if chosen else []),
             *damage,
         ],
     )
@@ -259,18 +262,26 @@ def _ended(name: str, info: RunInfo, steps: int) -> list[str]:
     return [f"{name} has not come to its end (it is {info.status}): its {steps} steady steps are what there is of it"]
 
 
-def _undisturbed(rows: Sequence[StepRow]) -> list[StepRow]:
-    """Return the steady steps before anything was profiled, where they are enough; else all steady ones."""
-    steady = [row for row in rows if row.phase == "steady" and row.step_ms]
-    first = min((row.step for row in rows if row.phase == "profile"), default=None)
-    before = [row for row in steady if first is None or row.step < first]
-    return before if len(before) >= _ENOUGH_STEPS else steady
+def steps_that_tell(rows: Sequence[StepRow], *, lingers: bool) -> tuple[list[StepRow], str]:
+    """Return the steps of which the measured step is the median, and what is to be said of the choice ("": nothing).
 
-
-def undelayed(rows: Sequence[StepRow]) -> Sequence[StepRow]:
-    """Return the steps in which every rank had its core when it wanted to run, where they are enough; else all."""
-    free = [row for row in rows if row.run_delay_ms and _waited_ms(row) <= _UNDELAYED * row.length_ms]
-    return free if len(free) >= _ENOUGH_STEPS else rows
+    They are those of an analysis, as long as they were. `lingers`: what a profiler leaves behind may slow the steps
+    after it; where these are longer, for no unevenness of those before, only those before count, if they are enough.
+    """
+    numbers = {row.step for row in measured_steps(rows).steady}
+    steady = [row for row in rows if row.step in numbers and row.phase == "steady" and row.step_ms]
+    recorded = [row.step for row in rows if row.phase == "profile"]
+    before = [row for row in steady if recorded and row.step < recorded[0]]
+    if not lingers or not _ENOUGH_STEPS <= len(before) < len(steady):
+        return steady, ""
+    clean = untraced_steps([row.length_ms for row in before], len(recorded))
+    after = statistics.median(row.length_ms for row in steady[len(before) :])
+    if clean is None or after <= clean.median_ms + clean.spread_ms:
+        return steady, ""
+    return before, (
+        f"its step is that of the {len(before)} steps before a profiler was on: those after it take {after:.2f} ms for "
+        f"{clean.median_ms:.2f}, as a profiler stays attached"
+    )
 
 
 def _waited_ms(row: StepRow) -> float:

@@ -8,7 +8,7 @@ by less than its parts: added in squares, compute as one, by 1% where devices bo
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean, median, pstdev, stdev
 
 import numpy as np
 
@@ -23,10 +23,15 @@ _HOST_LATE = {"gpu": 0.4, "cpu": 0.1}  # on a CPU it is the Python between opera
 #: What steps of two runs of one job differ by, though windows tell each of them well, as a standard deviation: on two
 #: H200s 0.1 to 0.3% on one host and 0.35% between three (GPT and ResNet-50, 81 jobs of thirty steps).
 _BETWEEN_RUNS = {"gpu": 0.004, "cpu": 0.05}
+#: The same of steps on CPUs without what their ranks waited for cores: 7% on two cores left alone (7 runs of an MLP in
+#: three hours), 6% beside other processes now and then (10 of a GPT).
+_WITHOUT_WAITING = 0.07
 #: What any part of a step differs by at least between windows, as a share of the step.
 _LEAST = {"gpu": 0.003, "cpu": 0.01}
 #: Parts that cannot be negative and vary by a factor: all but compute, and what the traces do not show.
 AMOUNTS = np.array([key not in KINDS for key in KEYS] + [False])
+#: So many consecutive steps count as one, since neighbours are alike; few steps make so many stretches all the same.
+_STRETCH, _LEAST_STRETCHES = 10, 4
 #: What the kinds' shares above are worth beside a run's own windows.
 _PRIOR_DEGREES = 2
 #: Of exposed wait.
@@ -72,12 +77,16 @@ def spread_of_means(runs: Sequence[Floats], activity: str) -> Floats:
     return found
 
 
-def step_spread_of(step_ms: float, parts: Sequence[float], activity: str) -> float:
-    """Return a whole step's standard deviation between runs, ms, by what it consists of in the traces, if there are."""
+def step_spread_of(step_ms: float, parts: Sequence[float], activity: str, *, without_waiting: bool = False) -> float:
+    """Return a whole step's standard deviation between runs, ms, by what it consists of in the traces, if there are.
+
+    `without_waiting`: it is known without what ranks waited for cores, which is much of what its parts differ by.
+    """
     compute, whole = sum(parts[: len(KINDS)]), sum(parts)
     others = spread_of(parts, activity)[len(KINDS) :]
     together = math.hypot(_COMPUTE[activity] * compute, *others.tolist())
-    return step_ms * (together / whole if whole else _COMPUTE[activity])
+    share = together / whole if whole else _WITHOUT_WAITING if without_waiting else _COMPUTE[activity]
+    return step_ms * (min(share, _WITHOUT_WAITING) if without_waiting else share)
 
 
 def step_spread_of_windows(lengths_ms: Sequence[float], activity: str) -> float:
@@ -88,3 +97,25 @@ def step_spread_of_windows(lengths_ms: Sequence[float], activity: str) -> float:
     count, mean = len(lengths_ms), fmean(lengths_ms)
     off = stdev(lengths_ms) / math.sqrt(count) * student_95(count - 1) / NORMAL_95
     return math.hypot(_BETWEEN_RUNS[activity] * mean, off)
+
+
+def stretches_of(steps_ms: Sequence[float]) -> list[float]:
+    """Return the medians of stretches of a run's steps, in order, ms: what they differ by tells how far its median is
+    off. Empty of no steps.
+    """
+    count = min(len(steps_ms), max(_LEAST_STRETCHES, len(steps_ms) // _STRETCH))
+    return [float(median(stretch)) for stretch in np.array_split(np.array(steps_ms), count)] if count else []
+
+
+def drift_of(steps_ms: Sequence[float]) -> float:
+    """Return by how much a run's median is off besides what its stretches tell, as a standard deviation, ms.
+
+    On shared machines steps are longer for a while: stretches in a row are alike, and fewer than they seem. By how much
+    a run's halves differ tells of that.
+    """
+    if len(steps_ms) < 2:
+        return 0.0
+    half = len(steps_ms) // 2
+    apart = (median(steps_ms[:half]) - median(steps_ms[half:])) / 2
+    stretches = stretches_of(steps_ms)
+    return math.sqrt(max(0.0, apart**2 - pstdev(stretches) ** 2 / (len(stretches) - 1)))

@@ -3,11 +3,20 @@
 import statistics
 from collections.abc import Sequence
 
+import msgspec
+
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import median_of_known
 from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.answer_steps import LateInSteps, RecurringSteps, StepTimes, Throughput
+from scalescope.scaling.answer_steps import (
+    GrowingSteps,
+    LateInSteps,
+    LongSteps,
+    RecurringSteps,
+    StepTimes,
+    Throughput,
+)
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
@@ -40,24 +49,45 @@ def rows_of_answer(analysis: RunAnalysis, rows: Sequence[StepRow]) -> Sequence[S
     return chosen
 
 
+class MeasuredSteps(msgspec.Struct, frozen=True):
+    """The steps whose median is a job's measured step, with what was set apart for that."""
+
+    steady: Sequence[StepRow]  # without those that are longer every so often, and as if none grew
+    every: Sequence[StepRow]  # those, too
+    growing: GrowingSteps | None
+    recurring: RecurringSteps | None
+    long: LongSteps | None
+
+
+def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> MeasuredSteps:
+    """Return the steps that tell a job's measured step; of steps that grow, as they are near those that were recorded.
+
+    All steady ones that no profiler records are, but for such as are longer every so often, and for no loader's sake.
+    """
+    steady: Sequence[StepRow] = [row for row in rows if row.phase == "steady" and row.step_ms]
+    often, recurring = recurring_steps(steady), None
+    growing = growing_rows([row for row in steady if not _is_one_of(often, row.step)])
+    if growing is not None:
+        steady = without_growth(steady, growing, statistics.fmean(recorded or [row.step for row in steady]))
+    long, every = long_steps(steady), steady
+    if long is None or long.cause is None:
+        recurring = recurring_steps(steady)
+        steady = [row for row in steady if not _is_one_of(recurring, row.step)]
+        long = long_steps(steady)
+    return MeasuredSteps(steady, every, growing, recurring, long)
+
+
 def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput.
 
     Steps that are longer every so often, for no loader's sake, are told by themselves, and are in neither. Where steps
     grow, both are of steps as they are where the profiled ones were.
     """
-    steady = [row for row in rows if row.phase == "steady" and row.step_ms]
-    often = recurring_steps(steady)
-    analysis.growing = growing_rows([row for row in steady if not _is_one_of(often, row.step)])
+    measured = measured_steps(rows, [one.step for one in analysis.steps])
+    steady = measured.steady
+    analysis.growing, analysis.recurring = measured.growing, measured.recurring
     if analysis.growing is not None:
         add_part(analysis)
-        near = [one.step for one in analysis.steps] or [row.step for row in steady]
-        steady = without_growth(steady, analysis.growing, statistics.fmean(near))
-    long, every = long_steps(steady), steady
-    if long is None or long.cause is None:
-        analysis.recurring = recurring_steps(steady)
-        steady = [row for row in steady if not _recurs(analysis, row.step)]
-        long = long_steps(steady)
     window = None
     profiled = [rank for rank in analysis.ranks if rank.steps]
     if profiled:
@@ -73,8 +103,8 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         profiling_overhead_ms=found.ms if found is not None else None,
         profiling_overhead_fraction=found.fraction if found is not None else None,
         placebo_ms=found.placebo_ms if found is not None else None,
-        long_steps=long,
-        late=_late(analysis, every, steady),
+        long_steps=measured.long,
+        late=_late(analysis, measured.every, steady),
     )
     if not steady:
         return
