@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -14,7 +15,7 @@ from scalescope.report.compare.sentences import headline, noise_sentence
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare
-from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.compare.measurement import KEYS, Identity, Measurement, Repeat, Vector, Window
 from scalescope.scaling.compare.read import read_side, steps_that_tell
 from scalescope.scaling.compare.spread import drift_of, stretches_of
 
@@ -23,6 +24,7 @@ RUN = DATA / "runs_v0.1" / "train"
 #: An MLP of 3.5 million parameters with DDP over gloo, 105 steps a run: ten as they are, three in which rank 1 sleeps
 #: for 15 ms a step, one whose loader takes 20 ms more on both ranks.
 STEPS = json.loads(gzip.decompress((DATA / "own_script_2_cores" / "steps.json.gz").read_bytes()))
+ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="mine", samples=64)
 CLEAN = [name for name in STEPS if name.startswith("clean")]
 
 
@@ -101,3 +103,26 @@ def test_steps_that_drift_tell_less_than_as_many_that_do_not() -> None:
     assert stretches_of(even[:3]) == even[:3] and len(stretches_of(even[:12])) == 4 and len(stretches_of(even)) == 9
     assert drift_of(even) < 0.5 < 1.0 < drift_of(drifting)
     assert drift_of([]) == drift_of([5.0]) == 0.0 == len(stretches_of([]))
+
+
+@pytest.mark.parametrize(("loads_ms", "told"), [((27.0, 27.0), "on every rank"), ((1.0, 27.0), "rank 1")])
+def test_a_rank_is_named_where_its_change_is_not_the_others(loads_ms: tuple[float, float], told: str) -> None:
+    """*Idle (loading data) +27 ms (rank 1)* was said of a loader that is as slow on rank 0."""
+
+    def side(name: str, loads: Sequence[float], waits: Sequence[float]) -> Measurement:
+        empty = dict.fromkeys(KEYS, 0.0) | {KEYS[0]: 40.0, "exposed_transfer": 10.0}
+        parts = [empty | {"idle_data": load, "exposed_wait": wait} for load, wait in zip(loads, waits, strict=True)]
+        ranks = {rank: tuple(own.values()) for rank, own in enumerate(parts)}
+        steps: dict[int, list[Vector]] = {rank: [(40.0, 10.0, wait, 0.0, 0.0, load, 0.0, 0.0)] * 3
+                 for rank, (load, wait) in enumerate(zip(loads, waits, strict=True))}  # fmt: skip
+        window = Window(ranks=ranks, steps=steps, basis="profiled", traces={})
+        run = Repeat(name=name, path=Path(name), identity=ON_CPU, windows=[window])
+        return Measurement(name=name, repeats=[run])
+
+    clean, slow = side("clean", (0.5, 0.5), (5.0, 10.0)), side("slow", loads_ms, (5.0, 0.0))
+    answer = compare([clean], [slow])
+    (loading,) = (part for part in answer.parts if part.name == "idle_data")
+    assert loading.rank == 1 and loading.others_ms == pytest.approx(loads_ms[0] - 0.5)
+    assert f"idle (loading data) +26.5 ms ({told})" in headline(answer).replace("+26 ", "+26.5 ").replace(
+        "+27 ", "+26.5 "
+    )

@@ -286,7 +286,7 @@ def calls(work: CountedWork) -> str:
 
 def _because(part: PartChange, answer: Comparison) -> str:
     """Return in brackets whose part it is, and what stands beside its change."""
-    told = [f"rank {part.rank}"] if part.rank is not None else []
+    told = [f"rank {part.rank}" if part.of_one_rank else "on every rank"] if part.rank is not None else []
     own = [one for one in answer.kernels if one.kind == part.name]
     grown = {one: (one.other_us - one.baseline_us) / 1e3 for one in own}
     whole = part.told_ms or part.change_ms

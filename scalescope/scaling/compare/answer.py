@@ -28,6 +28,8 @@ Unit = Literal["repeats", "windows", "steps"]
 #: What of a step is counted or known by its program, and so no noise.
 Amount = Literal["samples", "flops_a_sample", "collectives", "sent_bytes"]
 MatchedBy = Literal["name", "operator", "place", "kind", "only_baseline", "only_other"]
+#: A part that changes by so much of it on the other ranks, too, changes on all.
+_ALIKE = 0.5
 Bound = Literal["memory", "compute", "communication", "unknown"]
 
 
@@ -65,6 +67,7 @@ class PartChange(msgspec.Struct, kw_only=True, frozen=True):
     baseline_ms: float
     other_ms: float
     rank: int | None = None  # whose partition this is; None: the mean rank's
+    others_ms: float | None = None  # of that rank's, the same part's mean change on the other ranks
     #: Of the change, what other convolutions and products make, which libraries choose anew in each run; the bounds
     #: hold it. None: nothing, or it is no such choice, or several runs a side tell how it falls.
     chosen_ms: float | None = None
@@ -75,6 +78,13 @@ class PartChange(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def within_noise(self) -> bool:
         return self.low_ms <= 0.0 <= self.high_ms
+
+    @property
+    def of_one_rank(self) -> bool:
+        """Tell whether the change is its rank's, and not as much the others'."""
+        if self.rank is None or self.others_ms is None:
+            return self.rank is not None
+        return self.others_ms * self.change_ms <= 0 or abs(self.others_ms) < _ALIKE * abs(self.change_ms)
 
     @property
     def told_ms(self) -> float | None:

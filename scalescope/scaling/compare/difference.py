@@ -96,7 +96,7 @@ def difference(
             baseline_run_delay_ms=delays[0].step_ms,
             other_run_delay_ms=delays[1].step_ms,
         ),
-        parts=_parts(found, here, there, rank, chosen),
+        parts=_parts(found, here, there, rank, chosen, _of_others(baseline, other, rank, rate)),
     )
 
 
@@ -264,10 +264,29 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def _of_others(baseline: Measurement, other: Measurement, rank: int | None, rate: float) -> Mapping[str, float]:
+    """Return by how much the traces' parts change on the other ranks than this, in the mean, ms."""
+    if rank is None:
+        return {}
+    ranks = [one for one in ranks_in_all([*baseline.windows, *other.windows]) if one != rank]
+    before, after = (
+        np.mean([window.ranks[one] for window in side.windows for one in ranks], axis=0) for side in (baseline, other)
+    )
+    return dict(zip(KEYS, (rate * after - before).tolist(), strict=True))
+
+
 def _parts(
-    found: Bounds, here: Sample, there: Sample, rank: int | None, chosen: Mapping[str, float]
+    found: Bounds,
+    here: Sample,
+    there: Sample,
+    rank: int | None,
+    chosen: Mapping[str, float],
+    others: Mapping[str, float],
 ) -> list[PartChange]:
-    """Return the parts; `chosen`: see change_by_choice. The next run may choose as before, so bounds hold both."""
+    """Return the parts; `chosen`: see change_by_choice. The next run may choose as before, so bounds hold both.
+
+    `others`: see `_of_others`.
+    """
     names = (*KEYS, REST)
     before, after = here.mean, there.mean
     level = float(np.abs(before).sum() + np.abs(after).sum())
@@ -280,6 +299,7 @@ def _parts(
             baseline_ms=float(before[at]),
             other_ms=float(after[at]),
             rank=rank,
+            others_ms=others.get(name),
             chosen_ms=chosen.get(name),
         )
         for at, name in enumerate(names)
