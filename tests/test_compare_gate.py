@@ -88,6 +88,16 @@ def test_a_ci_job_passes_fails_with_the_line_and_says_broken_input_in_one(runs: 
     assert code == 2 and said.startswith("broken: scalescope: ") and said.count("\n") == 0 and "run.json" in said
 
 
+def test_a_change_beyond_its_limit_that_noise_may_be_says_which_bound_decides(tmp_path: Path) -> None:
+    """*held, step>3%: +28.63 % (95%: +1.435 to +51.67)* did not say why."""
+    before, after = [today(tmp_path / "before")], [today(tmp_path / "after", 1.04)]
+    up, wide = compare_paths(before, after, [parse("step>3%"), parse("step>10%")]).gate
+    assert up.held and up.text.endswith("), and the lower bound decides, which is within the limit")
+    assert wide.held and wide.text.endswith(")")
+    (down,) = compare_paths(after, before, [parse("step<-3%")]).gate
+    assert down.held and down.text.endswith("), and the upper bound decides, which is within the limit")
+
+
 def test_a_gate_that_fails_does_so_though_nobody_reads_on(runs: Path) -> None:
     """`compare … --fail-if … | head -1` came to 0 in a script that asks for its exit code."""
     words = ["compare", str(runs / "baseline"), str(runs / "slow"), "--fail-if", "step>3%"]
