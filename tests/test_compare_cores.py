@@ -60,7 +60,8 @@ def test_a_run_beside_others_is_not_called_slower_where_its_ranks_tell_that_they
     found = compare_paths([calm], [busy])
     assert found.verdict == "same" and found.low_ms is not None and found.low_ms < 0
     assert found.noise is not None and found.noise.baseline_run_delay_ms == 0
-    assert " ms more of a step for a core that others have)" in headline(found)
+    waits = " ms more of a step for a core, which other processes or the job's own threads have)"
+    assert waits in headline(found)
     assert "for a core" not in headline(compare_paths([calm], [silent]))
     assert found.noise.other_run_delay_ms == pytest.approx(0.8 * (found.baseline_ms or 0), rel=0.2)
     assert "waits for a core" in noise_sentence(found) and not any("to themselves" in note for note in found.notes)

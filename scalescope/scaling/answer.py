@@ -108,6 +108,8 @@ class RankLoss(msgspec.Struct, kw_only=True):
     step_change_ms: float | None = None
     step_low_ms: float | None = None
     step_high_ms: float | None = None
+    from_measured_ms: float | None = None  # the reference's steps without a profiler; None: it, or the run, has none
+    to_measured_ms: float | None = None
     #: On CPUs: of a step there and here, how long a rank was ready to run while others had its core; and that nothing
     #: tells it of one side at least.
     from_run_delay_ms: float | None = None

@@ -15,6 +15,10 @@ from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
 
 _WORTH_SAYING = 0.05  # of the growth
+#: A rank is singled out where others' waits grew by more than its own: by this share of the step, and of its growth.
+_SINGLES_OUT, _EXPLAINS = 0.005, 0.1
+#: What others do so much of, too, is not that rank's.
+_ALIKE = 0.5
 _MOST_BARS = 160  # ranks in one chart
 _MEANING = {
     INFLATION.key: "The same compute kernels take longer than in the reference.",
@@ -59,7 +63,10 @@ def lost_sentence(run: RunAnalysis) -> str:
 
 
 def lost_clause(run: RunAnalysis) -> str:
-    """Return whether a run is slower or faster than its reference, by how much, and where that went; no full stop."""
+    """Return whether a run is slower or faster than its reference, by how much, and where that went; no full stop.
+
+    The steps are those without a profiler, where both have them; where the time went, the profiled ones tell.
+    """
     loss, grown = run.lost[0], _grown(run)
     change, low, high = loss.step_change_ms, loss.step_low_ms, loss.step_high_ms
     if change is None or low is None or high is None:
@@ -74,12 +81,14 @@ def lost_clause(run: RunAnalysis) -> str:
         told = "is as long as" if known else "cannot be told in length from"
         waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
         cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)  # within noise it is in any case
-        return f"a step {told} {loss.reference}'s, within noise ({_span(run)}; {bounds}){cores}"
+        return f"a step {told} {loss.reference}'s, within noise ({_job_span(run)}; {bounds}){cores}"
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
     if low <= grown <= high:
-        longer = f"a step is {_longer(grown)} than {loss.reference}'s ({_span(run)}; {bounds}){cores}"
-        return f"{longer}: {_where(run, grown)}"
+        known_ms = grown if loss.from_measured_ms is None else change
+        longer = f"a step is {_longer(known_ms)} than {loss.reference}'s ({_job_span(run)}; {bounds}){cores}"
+        as_profiled = "" if loss.from_measured_ms is None else "as profiled, "
+        return f"{longer}: {as_profiled}{_where(run, grown)}"
     # the job's steps differ by another length than the ranks' windows do in the mean, where those end at unlike places
     told = f"a step is {_longer(change)} than {loss.reference}'s ({bounds}){cores}"
     return (
@@ -102,20 +111,56 @@ def _span(run: RunAnalysis) -> str:
     return " to ".join(milliseconds(sum(step) / count) for step in steps)
 
 
+def _job_span(run: RunAnalysis) -> str:
+    """Return both steps without a profiler, where they are known; else as profiled."""
+    loss = run.lost[0]
+    if loss.from_measured_ms is None or loss.to_measured_ms is None:
+        return _span(run)
+    return f"{milliseconds(loss.from_measured_ms)} to {milliseconds(loss.to_measured_ms)}"
+
+
+def _late(run: RunAnalysis, grown: float) -> RankLoss | None:
+    """Return the rank for which the others came to wait, or cease to: what it does is why; None where none stands out.
+
+    Where waits changed alike on all ranks, none does; nor where most of what it does others do as well.
+    """
+    waits = [sum(one.ms for one in loss.parts if one.part == "exposed_wait") for loss in run.lost]
+    if len(waits) < 2:
+        return None
+    chosen = (min if grown > 0 else max)(range(len(waits)), key=waits.__getitem__)
+    gap = max(abs(wait - waits[chosen]) for wait in waits)
+    if gap <= max(_SINGLES_OUT * run.lost[0].from_step_ms, _EXPLAINS * abs(grown)):
+        return None
+    late, sign = run.lost[chosen], 1 if grown > 0 else -1
+    others = [loss for loss in run.lost if loss is not late]
+    most = max(late.parts, key=lambda one: sign * one.ms)
+    alike = sum(one.ms for loss in others for one in loss.parts if one.part == most.part) / len(others)
+    return late if sign * most.ms > 0 and sign * alike < _ALIKE * abs(most.ms) else None
+
+
 def _where(run: RunAnalysis, grown: float) -> str:
-    """Return which parts the step's growth is, and which came back; of a step that is shorter these come first."""
+    """Return which parts the step's growth is, and which came back; of a step that is shorter these come first.
+
+    They are those of the rank that the others wait for, where there is one; else the mean rank's.
+    """
+    late = _late(run, grown)
+    losses = run.lost if late is None else [late]
+    whose = ""
+    if late is not None:
+        grown = late.growth_ms or grown
+        whose = f"on rank {late.rank}, for which the others {'come to wait' if grown > 0 else 'waited'}, "
     sums: dict[str, float] = {}
-    for loss in run.lost:
+    for loss in losses:
         for part, ms in waterfall_steps(loss):
-            sums[part.key] = sums.get(part.key, 0.0) + ms / len(run.lost)
+            sums[part.key] = sums.get(part.key, 0.0) + ms / len(losses)
     largest = sorted(
         ((key, ms) for key, ms in sums.items() if abs(ms) >= _WORTH_SAYING * abs(grown)), key=lambda item: -item[1]
     )
     more = listing([f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in largest if ms > 0])
     back = listing([f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(largest) if ms < 0])
     if grown < 0:
-        return f"gone are {back or 'none of its parts'}" + (f"; {more} came" if more else "")
-    return more + (f"; {back} came back" if back else "")
+        return f"{whose}gone are {back or 'none of its parts'}" + (f"; {more} came" if more else "")
+    return whose + more + (f"; {back} came back" if back else "")
 
 
 def _beyond_noise(loss: RankLoss) -> str:

@@ -25,4 +25,4 @@ def for_want_of_cores(change_ms: float, step_ms: float, waited_ms: Sequence[floa
     if more * change_ms <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change_ms), WAITED * step_ms):
         return ""
     told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
-    return f" (a rank waits {told} of a step for a core that others have)"
+    return f" (a rank waits {told} of a step for a core, which other processes or the job's own threads have)"

@@ -151,8 +151,12 @@ def _of_parts(run: RunAnalysis) -> _Told:
     else:
         told = _by_parts(run, loss, unseen)
     _add_windows(run, told)
-    _add_lost(run, told)
+    unprofiled = bool(run.lost) and run.lost[0].from_measured_ms is not None
+    if not unprofiled:
+        _add_lost(run, told)
     doubt = _add_doubt(run, told)
+    if unprofiled:  # how steps without a profiler compare is in no doubt for the profiled ones
+        _add_lost(run, told)
     _add_rows(run, told, doubt=doubt)
     _add_advice(run, told, loss, unseen=bool(unseen))
     return told
@@ -205,10 +209,9 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
 
 
 def _add_lost(run: RunAnalysis, told: _Told) -> None:
-    """Say first how a run compares with its reference: that is what was asked."""
+    """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
     if run.lost:
-        told.explained.insert(0, f"By itself: {told.headline}")
-        told.headline = f"{lost_clause(run)}."
+        told.headline = f"{lost_clause(run)}. By itself: {told.headline}"
         loss = run.lost[0]
         if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
             told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))
