@@ -77,11 +77,12 @@ def first(folder: Path) -> Finding:
 
 
 def test_anomaly_detection_on_all_devices_is_told_and_not_the_waits_that_it_makes(tmp_path: Path) -> None:
+    """*At least 18.9 ms* were told of 10.5: devices bound what is left, so it is no less than the whole of it."""
     took = written(tmp_path / "looks", *[(HostTrace, looking)] * 2)
-    without = written(tmp_path / "plain", *[(HostTrace, plain)] * 2)
+    kernels = 20 * (1.25 + 2) * KERNEL_US / 1e3 + 4 * 0.02
     one = first(tmp_path / "looks")
-    assert (one.code, one.rank, one.at_least) == ("debug_mode", None, True)
-    assert one.ms is not None and 0.3 * (took - without) <= one.ms <= 1.05 * (took - without)
+    assert (one.code, one.rank, one.at_least) == ("debug_mode", None, False)
+    assert one.low_ms is not None and one.high_ms is not None and one.low_ms < took - kernels < 1.05 * one.high_ms
     assert "all ranks look for NaN" in because(one) and "20 times a step" in because(one)
     assert one.remedy is not None and one.remedy.cure == "no_anomaly_detection"
     assert all(found.code != "synchronising" for found in findings(tmp_path / "looks"))
@@ -93,8 +94,8 @@ def test_of_a_host_that_is_no_faster_than_its_device_the_stacks_are_told_as_well
     took = written(tmp_path / "on", *[(HostTrace, partial(looking, us=4.0))] * ranks)
     without = written(tmp_path / "off", *[(HostTrace, partial(looking, us=4.0, each=0))] * ranks)
     one = first(tmp_path / "on")
-    assert one.code == "debug_mode" and one.ms is not None
-    assert 0.7 * (took - without) <= one.ms <= 1.05 * (took - without)
+    assert one.code == "debug_mode" and one.ms is not None and one.at_least
+    assert 0.6 * (took - without) <= one.ms <= 1.05 * (took - without)
     assert ("all ranks look" if ranks > 1 else "it looks") in because(one)
 
 

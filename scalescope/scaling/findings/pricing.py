@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.as_run.calibrate import NEAR, ON_DEVICES
 from scalescope.scaling.as_run.step import is_known_as_run
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
     ON_THE_DEVICE,
     SHOWN_BY_WAITS,
@@ -26,6 +27,7 @@ from scalescope.scaling.finding import (
 )
 from scalescope.scaling.findings.candidate import BY_CHANCE, Candidate, Scene, Seen, gained_ms
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
+from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import LEAST_SHARE
@@ -66,7 +68,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     if len(kept) < len(together):  # what is no finding explains nothing of the others
         shares = _shares(scene, kept)
     kept = _that_show(scene, together, kept)
-    gains = [_as_if_all_wait(scene, one) for one in _with_intervals(scene, kept, shares)]
+    gains = [_as_if_all_wait(scene, _down_to_devices(scene, one)) for one in _with_intervals(scene, kept, shares)]
     context = removals_of(kept)
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
@@ -247,6 +249,14 @@ def _with_devices_unrecorded(scene: Scene, gains: list[Gain], whole: Change, ste
         else one
         for one in gains
     ]
+
+
+def _down_to_devices(scene: Scene, gain: Gain) -> Gain:
+    if not gain.candidate.at_least:
+        return gain
+    sure = surely_gained(scene, gain.candidate, Interval(gain.ms, gain.low_ms, gain.high_ms))
+    candidate = replace(gain.candidate, at_least=sure.more)
+    return replace(gain, candidate=candidate, ms=sure.ms.value, low_ms=sure.ms.low, high_ms=sure.ms.high)
 
 
 def _as_if_all_wait(scene: Scene, gain: Gain) -> Gain:
