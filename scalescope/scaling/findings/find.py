@@ -34,7 +34,7 @@ from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.one_block import with_blocks
 from scalescope.scaling.findings.pricing import price
 from scalescope.scaling.findings.profiler_cost import are_less_than_is_unknown, profiler_cost
-from scalescope.scaling.findings.unsteady import unsteady
+from scalescope.scaling.findings.unsteady import unsteady, unsteady_in_range
 
 DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     own_work,
@@ -77,6 +77,7 @@ def find(scene: Scene) -> list[Finding]:
     found = ranked(hold(scene, candidates, priced))
     unknown = profiler_cost(scene, priced)
     if unknown:  # what is known all the same comes first, if it is more than a little that may be nothing
+        found = ranked([*found, *unsteady_in_range(scene, found)])
         little = are_little_at_most(found, scene.step_ms) or are_less_than_is_unknown(found, unknown[0])
         return [*unknown, *found] if little else [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)])

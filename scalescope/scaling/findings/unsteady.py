@@ -4,11 +4,17 @@ What that costs is the mean step less a steady one. The shortest of a few steps 
 that takes longer, now more, now less, and it is the step in which the worst of them was least. So a steady step is the
 replayed one in which each launch that varies takes what it takes at its shortest, on any rank in any step. And the mean
 of a few steps is not that of the run, which its untraced steps tell.
+
+Where the step as run is only known as a range, steps differ that do so at both of its ends: recording costs about as
+much for each thing that it records, so what steps differ by beyond what they have recorded is not its doing.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+import msgspec
+
+from scalescope.records.errors import RunError
 from scalescope.scaling.finding import LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy, weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
@@ -32,16 +38,12 @@ _FAR_APART = 0.25
 
 def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     """Return a finding where steps differ: by how much the mean step is longer than a steady one."""
-    by_rank = list(scene.replayer.base.values())
-    count = min((len(steps) for steps in by_rank), default=0)
-    if count < 2 or scene.replayer.on_cpu:
-        return []  # ranks that share cores never run evenly
-    steps = [statistics.fmean(own[at] for own in by_rank) / 1e6 for at in range(count)]
-    mean = statistics.fmean(steps)
-    spread = statistics.pstdev(steps) / mean if mean else 0.0
-    lost = mean - min(steps)
-    if spread < (_UNEVEN if count > 2 else _FAR_APART) or any(weight(one) >= _EXPLAINED * lost for one in found):
+    steps = _mean_steps_ms(scene.replayer.base.values())
+    lost = _lost_ms(scene, steps, found)
+    if lost is None:
         return []
+    mean = statistics.fmean(steps)
+    spread = statistics.pstdev(steps) / mean
     longer = _longer_untraced(scene)
     unlike = _of_other_work(scene)
     steady = lost if unlike else max(lost, _uneven_ms(scene))
@@ -59,6 +61,39 @@ def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
             at_most=bool(unlike),
         )
     ]
+
+
+def unsteady_in_range(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
+    """Return a finding where steps differ whatever recording costs, with what that costs at both ends of its range."""
+    try:
+        ends = [_mean_steps_ms(base.values()) for base in scene.replayer.bases_at_bounds()]
+    except RunError:
+        return []
+    lost = [ms for one in ends if (ms := _lost_ms(scene, one, found)) is not None]
+    if not ends or len(lost) < len(ends):
+        return []
+    low, high = (1 - _KNOWN_WITHIN) * min(lost), (1 + _KNOWN_WITHIN) * max(lost)
+    return [
+        msgspec.structs.replace(one, low_ms=min(low, one.low_ms or 0.0), high_ms=max(high, one.high_ms or 0.0))
+        for one in unsteady(scene, found)
+    ]
+
+
+def _mean_steps_ms(by_rank: Collection[Sequence[float]]) -> list[float]:
+    """Return the length of each step that all ranks have, ms, in the mean of the ranks, whose steps are ns."""
+    return [statistics.fmean(of_ranks) / 1e6 for of_ranks in zip(*by_rank, strict=False)]
+
+
+def _lost_ms(scene: Scene, steps: Sequence[float], found: Sequence[Finding]) -> float | None:
+    """Return by how much the mean of these steps is longer than the shortest; None where they are even, or explained.
+
+    Ranks that share cores never run evenly.
+    """
+    if len(steps) < 2 or scene.replayer.on_cpu or not (mean := statistics.fmean(steps)):
+        return None
+    lost = mean - min(steps)
+    even = statistics.pstdev(steps) / mean < (_UNEVEN if len(steps) > 2 else _FAR_APART)
+    return None if even or any(weight(one) >= _EXPLAINED * lost for one in found) else lost
 
 
 def _of_other_work(scene: Scene) -> list[EvidenceRow]:

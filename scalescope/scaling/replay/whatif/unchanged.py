@@ -228,6 +228,13 @@ class Unchanged:
             self._assumed_at[which] = Assumed(graph, self._steps(graph), place, which)
         return self._assumed_at[which]
 
+    def bases_at_bounds(self) -> list[dict[int, list[float]]]:
+        """Return each rank's steps, ns, where recording costs least, and where it costs most.
+
+        Raises RunError where a replay stalls.
+        """
+        return [self._assumed(1 + at).base for at in (0, 2)]
+
     def _steps(self, graph: Graph) -> dict[int, list[float]]:
         """Return an unchanged graph's steps in full swing; where hosts compute, as they are: ranks drift by chance."""
         return simulate_steps(graph) if self.on_cpu else settled_steps(graph)
