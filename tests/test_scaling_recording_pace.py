@@ -24,6 +24,7 @@ from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCal
 from scalescope.scaling.replay.host_cost import CallCost, HostCost, without_recording
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.whatif.replayer import Replayer
+from tests.host_traces import HostTrace
 
 DATA = Path(__file__).parent / "data"
 #: One job on one machine, minutes apart: its host was slow in the second window. The device alone was recorded.
@@ -132,3 +133,24 @@ def test_what_nobody_alone_does_and_may_cost_nothing_is_not_named_before_a_large
     ):
         assert not are_less_than_is_unknown([known], UNKNOWN)
         assert not are_less_than_is_unknown([COPIES, known], UNKNOWN)
+
+
+def test_a_device_that_writes_down_many_short_kernels_may_be_quicker_without(tmp_path: Path) -> None:
+    """31.4 to 33.0 ms were told of a step of 31.25 in one graph: writing down each kernel takes its device time."""
+
+    def low_of(kernels: int, us: float) -> float:
+        trace = HostTrace(0, 1)
+
+        def step(trace: HostTrace, _number: int) -> None:
+            for _ in range(kernels):
+                trace.kernel("aten::mm", us)
+
+        trace.steps(4, step).write(tmp_path / str(kernels))
+        as_run = analysed(tmp_path / str(kernels)).as_run
+        assert as_run is not None and as_run.source == "not_needed" and as_run.low_ms is not None
+        assert as_run.step_ms is not None
+        return as_run.low_ms / as_run.step_ms
+
+    few, many = low_of(50, 800.0), low_of(1_000, 40.0)
+    assert few == pytest.approx(1 - 0.025, abs=1e-3), "what clocks drift by"
+    assert many == pytest.approx(1 - (0.025**2 + (0.7 / 40) ** 2) ** 0.5, abs=1e-3)

@@ -5,6 +5,8 @@ bisection on the replay, and a step that its devices bound does not move at any 
 need not be: the step as run is the same at all of them.
 """
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
@@ -46,6 +48,9 @@ _OUT_OF_REACH = 0.02
 #: Devices take up to this share longer, too, while they are recorded (0.3 to 2.2% on H200, whatever they run), and
 #: their clocks drift by as much either way: the same job's steps, of 16.1 ms in one second, took 16.5 in another.
 ON_DEVICES = 0.025
+#: Recording writes down when each activity begins and ends, on the device itself: of steps that their devices bound, on
+#: H200, 0.1 to 0.9 µs an activity, most in graphs. Part of it lies in the activities' own times.
+EACH_ACTIVITY_NS = 700.0
 #: Beside the one at the highest scale; most are there after one or two.
 _MOST_REPLAYS = 10
 #: Of the scales that are replayed to find the least one at which a step is short enough.
@@ -201,7 +206,7 @@ def _not_needed(replays: Replays, terms: RecordingTerms, step: float, untraced: 
     starts = replays.starts[HIGHEST_SCALE]
     recording = Recording(replays.cost, terms.scale_from(0.0), starts)
     if untraced is None:
-        return Calibration(recording, Interval(step, step * (1 - ON_DEVICES), step * (1 + ON_DEVICES)), "not_needed")
+        return Calibration(recording, Interval(step, _on_devices(replays, step), step * (1 + ON_DEVICES)), "not_needed")
     untraced_ms = untraced.step_ms
     return Calibration(recording, _covering(step, untraced_ms), "not_needed", _why_off(step, untraced_ms))
 
@@ -218,8 +223,25 @@ def _range(replays: Replays, terms: RecordingTerms) -> Calibration:
     same = longest - shortest <= _MOVES * longest
     recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
     longest = min(max(step, longest) + _unexplained(replays.graph), max(replays.at(0.0), longest))
-    step_ns = Interval(step, min(step, shortest) * (1 - ON_DEVICES), longest * (1 + ON_DEVICES))
+    low = min(step, shortest)
+    at_devices = low <= replays.at(HIGHEST_SCALE) * (1 + NEAR)
+    low = _on_devices(replays, low) if at_devices else low * (1 - ON_DEVICES)
+    step_ns = Interval(step, low, longest * (1 + ON_DEVICES))
     return Calibration(recording, step_ns, "not_needed" if same else "range")
+
+
+def _on_devices(replays: Replays, step_ns: float) -> float:
+    """Return how short a step that its devices bound may be without recording, ns: at their own pace, whatever their
+    clocks do, and without writing down what they run.
+    """
+    written = 0.0 if replays.cost.inside.size else _written_down(replays.graph)
+    return step_ns - math.hypot(ON_DEVICES * step_ns, written)
+
+
+def _written_down(graph: Graph) -> float:
+    """Return what writing down a step's activities takes a device, ns, on the rank that has most of them."""
+    of_ranks = Counter(node.rank for node in graph.activities if node.step >= 0)
+    return EACH_ACTIVITY_NS * max(of_ranks.values(), default=0) / max(1, len(graph.step_numbers))
 
 
 def _unexplained(graph: Graph) -> float:
