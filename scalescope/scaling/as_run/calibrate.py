@@ -23,6 +23,7 @@ from scalescope.scaling.replay.host_cost import (
     on_slower_devices,
     started,
     starts_of,
+    with_quicker_copies,
     without_recording,
 )
 from scalescope.scaling.replay.simulate import (
@@ -89,6 +90,7 @@ class Replays(msgspec.Struct):
     starts: dict[float, Mapping[int, Start]] = msgspec.field(default_factory=dict)
     settled: dict[float, float] = msgspec.field(default_factory=dict)  # of all calibrations, as the two before
     devices: float = 1.0  # how many times as long the graph's devices take as in the trace
+    copies: float = 0.0  # how far its copies of pageable memory are on the way to the window's quickest
 
     def of_another(self, traced_ns: float) -> "Replays":
         """Return these for a calibration that has looked at none but the step as traced: it comes out as without."""
@@ -97,7 +99,15 @@ class Replays(msgspec.Struct):
 
     def on_slower_devices(self, times: float) -> "Replays":
         """Return replays, none so far, of the graph with devices that take so many times as long."""
-        return Replays(on_slower_devices(self.graph, times), self.cost, devices=self.devices * times)
+        slower = on_slower_devices(self.graph, times)
+        return Replays(slower, self.cost, devices=self.devices * times, copies=self.copies)
+
+    def with_quicker_copies(self, share: float) -> "Replays":
+        """Return replays, none so far, of the graph with such copies; these where it has none that differ."""
+        quicker = with_quicker_copies(self.graph, share)
+        if quicker is self.graph:
+            return self
+        return Replays(quicker, self.cost, devices=self.devices, copies=share)
 
     def from_trace(self, scale: float) -> float:
         """Return the mean step at a scale, from a start as in the trace. Raises RunError where the replay stalls."""
@@ -151,9 +161,14 @@ class Replays(msgspec.Struct):
             tried = (low + high) / 2
         return self._between_replays(step_ns)
 
-    def recording(self, scale: Interval, *, fitted: bool = False) -> Recording:
-        """Return what recording costs at a scale whose value was replayed; `fitted`: to the untraced step."""
-        return Recording(self.cost, scale, self.starts[scale.value], self.devices, fitted)
+    def recording(self, scale: Interval, *, fitted: bool = False, copies_high: float = 0.0) -> Recording:
+        """Return what recording costs at a scale whose value was replayed; `fitted`: to the untraced step.
+
+        `copies_high`: how quick copies of pageable memory may be.
+        """
+        return Recording(
+            self.cost, scale, self.starts[scale.value], self.devices, self.copies, max(self.copies, copies_high), fitted
+        )
 
     def scale_for(self, step_ns: float, near: float) -> float:
         """Return the scale at which the step would be so long, `near` one that was replayed.
@@ -195,6 +210,9 @@ def calibrate(
     Raises RunError where the replay stalls.
     """
     replays = (known or Replays(graph, cost)).of_another(traced_ns)
+    if untraced is not None:
+        replays = _as_quick_as(replays, untraced.step_ms)
+        traced_ns = replays.at(0.0)
     if traced_ns - replays.from_trace(HIGHEST_SCALE) <= _MOVES * traced_ns:
         return _not_needed(replays, terms, traced_ns, untraced)
     if untraced is None:
@@ -204,9 +222,14 @@ def calibrate(
 
 def _not_needed(replays: Replays, terms: RecordingTerms, step: float, untraced: Untraced | None) -> Calibration:
     starts = replays.starts[HIGHEST_SCALE]
-    recording = Recording(replays.cost, terms.scale_from(0.0), starts)
+    scale = terms.scale_from(0.0)
     if untraced is None:
-        return Calibration(recording, Interval(step, _on_devices(replays, step), step * (1 + ON_DEVICES)), "not_needed")
+        quickest = replays.with_quicker_copies(1.0)
+        least = step if quickest is replays else min(step, quickest.from_trace(HIGHEST_SCALE))
+        recording = Recording(replays.cost, scale, starts, copies_high=quickest.copies)
+        step_ns = Interval(step, _on_devices(replays, least), step * (1 + ON_DEVICES))
+        return Calibration(recording, step_ns, "not_needed")
+    recording = Recording(replays.cost, scale, starts, copies=replays.copies, copies_high=replays.copies)
     untraced_ms = untraced.step_ms
     return Calibration(recording, _covering(step, untraced_ms), "not_needed", _why_off(step, untraced_ms))
 
@@ -221,13 +244,30 @@ def _why_off(step_ns: float, untraced_ms: Interval) -> Reason | None:
 def _range(replays: Replays, terms: RecordingTerms) -> Calibration:
     longest, step, shortest = (replays.at(scale) for scale in (terms.low, terms.likely, terms.high))
     same = longest - shortest <= _MOVES * longest
-    recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
+    quickest = replays.with_quicker_copies(1.0)
+    if quickest is not replays:
+        shortest = min(shortest, quickest.at(terms.high))
+    recording = replays.recording(Interval(terms.likely, terms.low, terms.high), copies_high=quickest.copies)
     longest = min(max(step, longest) + _unexplained(replays.graph), max(replays.at(0.0), longest))
     low = min(step, shortest)
     at_devices = low <= replays.at(HIGHEST_SCALE) * (1 + NEAR)
     low = _on_devices(replays, low) if at_devices else low * (1 - ON_DEVICES)
     step_ns = Interval(step, low, longest * (1 + ON_DEVICES))
     return Calibration(recording, step_ns, "not_needed" if same else "range")
+
+
+def _as_quick_as(replays: Replays, untraced_ms: Interval) -> Replays:
+    """Return replays whose copies of pageable memory are as quick as an untraced step tells, of one that is shorter
+    than all that recording can cost makes it. They are no quicker than the window's quickest.
+    """
+    goal, shortest = 1e6 * untraced_ms.value, replays.from_trace(HIGHEST_SCALE)
+    if shortest <= goal * (1 + NEAR):
+        return replays
+    quickest = replays.with_quicker_copies(1.0)
+    if quickest is replays or (gained := shortest - quickest.from_trace(HIGHEST_SCALE)) <= 0:
+        return replays
+    found = replays.with_quicker_copies(min(1.0, (shortest - goal) / gained))
+    return found.of_another(found.from_trace(0.0))
 
 
 def _on_devices(replays: Replays, step_ns: float) -> float:

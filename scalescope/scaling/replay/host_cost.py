@@ -15,6 +15,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.replay.ranks.paced import keep_pace
@@ -22,6 +23,8 @@ from scalescope.scaling.replay.simulate import bounded, bounded_steps, simulate,
 
 Floats = npt.NDArray[np.float64]
 
+#: In the name of a copy from or to memory that the device cannot read by itself.
+_PAGEABLE = "Pageable"
 #: Ranks that drift apart by no more than this share of a step, in all steps, are in full swing.
 _IN_SWING = 0.001
 
@@ -85,6 +88,35 @@ def on_slower_devices(graph: Graph, times: float) -> Graph:
     slower.work_ns = array("d", (times * np.array(graph.work_ns)).tobytes())
     slower.transfers = [replace(one, work_ns=times * one.work_ns) for one in graph.transfers]
     return slower
+
+
+def with_quicker_copies(graph: Graph, share: float) -> Graph:
+    """Return the graph with copies of pageable memory that take this share of the way to the window's quickest.
+
+    A host's own cores move such memory through a buffer: it is work of theirs, as quick in one minute as they are then.
+    The same copy is the one of its name and ordinal in each step.
+    """
+    times = _copies_of_pages(graph) if share > 0 else {}
+    if not times:
+        return graph
+    quicker = graph.copy()
+    for rows in times.values():
+        least = min(graph.work_ns[at] for at in rows)
+        for at in rows:
+            quicker.work_ns[at] -= share * (graph.work_ns[at] - least)
+    return quicker
+
+
+def _copies_of_pages(graph: Graph) -> dict[tuple[int, str, int], list[int]]:
+    """Return the copies of pageable memory of all steps, by rank, name and ordinal in the step."""
+    found: dict[tuple[int, str, int], list[int]] = {}
+    ordinals: dict[tuple[int, str, int], int] = {}
+    for at, node in enumerate(graph.activities):
+        if node.kind == COPY and node.step >= 0 and _PAGEABLE in node.name:
+            key = (node.rank, node.name, node.step)
+            ordinals[key] = ordinals.get(key, -1) + 1
+            found.setdefault((node.rank, node.name, ordinals[key]), []).append(at)
+    return found
 
 
 def _less(graph: Graph, rank: int, before: Floats, during: Floats, *, on_cpu: bool) -> list[HostCall]:
@@ -191,8 +223,14 @@ class Recording(msgspec.Struct, frozen=True):
     scale: Interval
     starts: Mapping[int, Start]
     devices: float = 1.0  # how many times as long the devices take as in the trace
+    copies: float = 0.0  # how far copies of pageable memory are on the way to the window's quickest
+    copies_high: float = 0.0  # the same, at most
     fitted: bool = False  # the step at that scale is the untraced one, which is known, and so it is at the bounds
 
-    def taken_out(self, graph: Graph, scale: float) -> Graph:
-        """Return a graph of the traces as it would run without recording, if that costs so much."""
+    def taken_out(self, graph: Graph, scale: float, *, quickest: bool = False) -> Graph:
+        """Return a graph of the traces as it would run without recording, if that costs so much.
+
+        `quickest`: with copies of pageable memory as quick as they may be.
+        """
+        graph = with_quicker_copies(graph, self.copies_high if quickest else self.copies)
         return started(without_recording(on_slower_devices(graph, self.devices), self.cost, scale), self.starts)

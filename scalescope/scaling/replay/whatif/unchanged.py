@@ -224,7 +224,7 @@ class Unchanged:
             graph = self.traced.under(contention)
             if self._recording is not None:
                 scale = self._recording.scale
-                graph = self._recording.taken_out(graph, scale.high if costly else scale.low)
+                graph = self._recording.taken_out(graph, scale.high if costly else scale.low, quickest=costly)
             self._assumed_at[which] = Assumed(graph, self._steps(graph), place, which)
         return self._assumed_at[which]
 

@@ -1,0 +1,64 @@
+"""Copies out of pageable memory are work of the host's cores: they may be as quick as the window's quickest."""
+
+from pathlib import Path
+
+import pytest
+
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.untraced import given_steps
+from scalescope.scaling.replay.graph import Activity, Contention, Graph
+from scalescope.scaling.replay.host_cost import with_quicker_copies
+from tests.host_traces import HostTrace
+
+#: What the batch's copy takes in each step, and what the kernels behind it take in all, µs.
+COPIES_US, KERNELS_US = (4_000.0, 4_400.0, 2_600.0, 4_000.0, 4_000.0), 100 * 200.0
+PAGEABLE, PINNED = "Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pinned -> Device)"
+
+
+def analysed(folder: Path, name: str, step_ms: float | None = None) -> RunAnalysis:
+    def step(trace: HostTrace, number: int) -> None:
+        with trace.inside("cpu_op", "aten::copy_"):
+            begun = trace.clock
+            call = trace.call("MemcpyAsync")
+            trace.on_device(name, "gpu_memcpy", max(trace.clock, trace.device_free), COPIES_US[number], call)
+            if name == PAGEABLE:
+                trace.clock = trace.device_free + 5.0
+                trace.events[-2]["dur"] = round(trace.clock - begun, 3)
+        for _ in range(100):
+            trace.kernel("aten::mm", 200.0)
+
+    if not folder.exists():
+        HostTrace(0, 1).steps(len(COPIES_US), step).write(folder)
+    given = given_steps([step_ms] if step_ms is not None else [], [folder])
+    (found,) = analyze([folder], 1, untraced=given, write=False)
+    assert isinstance(found, RunAnalysis)
+    return found
+
+
+def test_a_step_whose_copies_are_as_quick_as_the_windows_quickest_contradicts_no_trace(tmp_path: Path) -> None:
+    """44.4 ms were called shorter than the traces allow, and *at most 7.1 ms* told of copies that cost 4.5."""
+    quick_ms = (KERNELS_US + min(COPIES_US)) / 1e3
+    untold = analysed(tmp_path / "pageable", PAGEABLE).as_run
+    assert untold is not None and untold.low_ms is not None and untold.step_ms is not None
+    assert untold.low_ms < quick_ms * (1 - 0.02) < untold.step_ms
+    told = analysed(tmp_path / "pageable", PAGEABLE, quick_ms)
+    assert told.as_run is not None and told.as_run.contradicts is None
+    first = told.findings[0]
+    assert first.code == "copies" and first.ms == pytest.approx(min(COPIES_US) / 1e3, rel=0.1)
+
+
+def test_pinned_copies_are_the_links_and_take_what_they_take(tmp_path: Path) -> None:
+    untold = analysed(tmp_path / "pinned", PINNED).as_run
+    assert untold is not None and untold.low_ms is not None
+    assert untold.low_ms > (KERNELS_US + min(COPIES_US)) / 1e3 * (1 - 0.02)
+
+
+def test_the_same_copy_is_that_of_its_name_and_ordinal_in_each_step() -> None:
+    steps = [(0, PAGEABLE), (0, PAGEABLE), (0, PINNED), (1, PAGEABLE), (1, PAGEABLE), (1, PINNED), (-1, PAGEABLE)]
+    nodes = [Activity(0, 7, 2, 0.0, step, name) for step, name in steps]
+    graph = Graph([0], nodes, [9.0, 5.0, 8.0, 3.0, 7.0, 4.0, 1.0], {}, {0: []}, {0: []}, {0: 0.0}, [], {0: []},
+                  {0: []}, {0: 0.0}, {0: []}, [0, 1], Contention())  # fmt: skip
+    assert list(with_quicker_copies(graph, 1.0).work_ns) == [3.0, 5.0, 8.0, 3.0, 5.0, 4.0, 1.0]
+    assert list(with_quicker_copies(graph, 0.5).work_ns) == [6.0, 5.0, 8.0, 3.0, 6.0, 4.0, 1.0]
+    assert with_quicker_copies(graph, 0.0) is graph
