@@ -263,6 +263,24 @@ def test_what_steps_on_shared_cores_differ_by_is_not_charged_to_recording(times:
     assert found.low_ms == pytest.approx(untraced.low) and found.high_ms == pytest.approx(max(untraced.high, traced))
 
 
+@pytest.mark.parametrize("times", [0.8, 0.9, 1.2])
+def test_a_window_on_shared_cores_that_all_steps_beside_it_lie_off_is_no_dearer_to_record(times: float) -> None:
+    """Steps of 59.8 ms (50.5 to 69.1) beside a traced one of 73.2: recording was charged 4.6 times what it costs, so
+    that as run the step had the length of that interval's end. Measured on and off by turns, recording cost 1.2 ms.
+    """
+    replayer = Replayer(read_records(DATA / "cpu_ddp_n2"))
+    traced = replayer.replay.traced_ms
+    untraced = Interval(times * traced, (times - 0.08) * traced, (times + 0.08) * traced)
+    found = take_recording_out(replayer, Untraced(untraced, "steps"))
+    terms = terms_for(replayer.records)
+    assert found is not None and found.step_ms is not None and found.scale is not None
+    assert found.scale == Interval(terms.likely, terms.low, terms.high)
+    assert 0.97 * traced < found.step_ms <= traced
+    known = Interval(0.985 * traced, 0.984 * traced, 0.986 * traced)  # of a quiet machine, better than the terms do
+    quiet = take_recording_out(Replayer(read_records(DATA / "cpu_ddp_n2")), Untraced(known, "steps"))
+    assert quiet is not None and quiet.step_ms == pytest.approx(known.value, rel=0.006)
+
+
 def _stalled_job(stall_ns: float) -> Graph:
     """Return such a job whose host sleeps before each step's first launch."""
     graph = _job(think_ns=12_000.0, work_ns=10_000.0)

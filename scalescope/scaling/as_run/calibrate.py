@@ -291,10 +291,12 @@ def _unexplained(graph: Graph) -> float:
 
 def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float) -> Calibration:
     untraced_ms = untraced.step_ms
-    if _terms_tell_more(replays, terms, untraced_ms, traced_ns, shortest):
+    if _terms_tell_more(replays, terms, untraced, traced_ns, shortest):
         step = replays.at(terms.likely)
         recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
-        return Calibration(recording, _covering(step, untraced_ms), untraced.source)
+        # by more than any cost of recording they contradict the traces as ever
+        why = _why_off(min(step, max(shortest, 1e6 * untraced_ms.value)), untraced_ms)
+        return Calibration(recording, _covering(step, untraced_ms), untraced.source, why)
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     at_device = shortest * (1 + NEAR / 2)  # from here on its devices bound the step
     slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
@@ -313,18 +315,22 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
 
 
 def _terms_tell_more(
-    replays: Replays, terms: RecordingTerms, untraced_ms: Interval, traced_ns: float, shortest: float
+    replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float
 ) -> bool:
     """Tell whether ranks on CPUs know what recording costs by its terms, and not by untraced steps.
 
     Those differ by more on shared cores. What they differ by would pass for the cost where they happen to be the
     shorter ones, and never where they are the longer ones: over several windows the step as run would be shorter than
-    the mean of the traced ones and of the untraced ones alike.
+    the mean of the traced ones and of the untraced ones alike. So the job's own steps tell the cost only where they
+    are known better than the terms leave it open: by how much a window's steps are longer for another reason, they
+    tell all the same. A step that was given is what it is.
     """
-    least, most = 1e6 * untraced_ms.low, 1e6 * untraced_ms.high
-    if not replays.cost.inside.size or not least < traced_ns < most:
+    least, most = 1e6 * untraced.step_ms.low, 1e6 * untraced.step_ms.high
+    if not replays.cost.inside.size:
         return False
-    return shortest > least or replays.at(terms.high) > least
+    if untraced.source != "given" and most - least > replays.at(terms.low) - replays.at(terms.high):
+        return True
+    return least < traced_ns < most and (shortest > least or replays.at(terms.high) > least)
 
 
 def _at_pace(replays: Replays, scale: float, goal: float) -> Replays:
