@@ -8,6 +8,7 @@ from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.answer import AsRun, Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
+from scalescope.scaling.as_run.of_job import beyond_the_job_ms, interval_of_job, is_step_of_job
 from scalescope.scaling.as_run.step import a_step, step_as_run
 from scalescope.scaling.findings.shares import bounded_means
 
@@ -30,9 +31,41 @@ def differs(run: RunAnalysis) -> bool:
     """Tell whether a run's step as run is known, and another than the one as profiled, by more than noise."""
     if run.as_run is None or run.as_run.step_ms is None or not run.as_run.ranks or run.replay is None:
         return False
+    if run.as_run.replayed_ms is not None:
+        return True  # it is the job's own; the profiled steps are told without recording alone
     if differs_by_noise(run):
         return False
     return abs(run.as_run.step_ms - run.replay.traced_ms) > WORTH_SHOWING * run.replay.traced_ms
+
+
+def is_shown_alone(run: RunAnalysis) -> bool:
+    """Tell whether the step as profiled is not shown beside the one without recording: that is of the same few steps.
+
+    The job's own steps say what a step takes; of the profiled ones one length is enough.
+    """
+    return run.as_run is not None and run.as_run.replayed_ms is not None
+
+
+def name_of_step(run: RunAnalysis) -> str:
+    """Return what the step is called whose parts are shown: as run only where the job had it."""
+    return "as run" if is_step_of_job(run.as_run) else "without recording"
+
+
+def step_of_job(run: RunAnalysis, where: str = "") -> str:
+    """Return the step as run, by the job's own steps, where the parts that are told are of one that is another.
+
+    `where`: what ran it, in words, where there are others.
+    """
+    told = run.as_run
+    if told is None or is_step_of_job(told):
+        return ""
+    step, beyond = interval_of_job(told), beyond_the_job_ms(told)
+    spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
+    return (
+        f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}, by the job's own "
+        f"steps; the profiled ones, without recording, are {percent(abs(beyond) / step.value)} "
+        f"{'longer' if beyond > 0 else 'shorter'}."
+    )
 
 
 def differs_by_noise(run: RunAnalysis) -> bool:
@@ -72,6 +105,8 @@ def as_profiled(run: RunAnalysis) -> str:
 
 def as_run_title(run: RunAnalysis) -> str:
     """Return what stands over the table of the step as run."""
+    if not is_step_of_job(run.as_run):
+        return "Where a profiled step goes without recording, a rank"
     how = f"likely: {_WHOSE['range']}" if is_likely(run) else "without recording"
     return f"Where a step goes as run, {how}, a rank"
 
@@ -97,7 +132,7 @@ def shown_efficiency(run: RunAnalysis) -> tuple[Efficiency | None, str]:
         return run.efficiency, ""
     if is_likely(run):
         return run.efficiency, "as profiled, what recording costs included"
-    return run.as_run.efficiency, "as run"
+    return run.as_run.efficiency, name_of_step(run)
 
 
 def as_run_sentence(run: RunAnalysis) -> str:
@@ -115,6 +150,8 @@ def as_run_sentence(run: RunAnalysis) -> str:
     if run.replay is None or not differs(run):
         return ""
     traced = milliseconds(run.replay.traced_ms)
+    if as_run.replayed_ms is not None:
+        return _account(as_run, run.replay.traced_ms)
     if is_likely(run):
         return (
             f"Recording may cost {figure(as_run.recording_ms.low, 1)} to {figure(as_run.recording_ms.high, 1)} ms of "
@@ -133,12 +170,29 @@ def as_run_sentence(run: RunAnalysis) -> str:
     )
 
 
+def _account(told: AsRun, traced_ms: float) -> str:
+    """Return what a profiled step comes to: the job's own, what the machine made it longer by, and recording."""
+    step, beyond = interval_of_job(told).value, beyond_the_job_ms(told)
+    parts_ms = step + beyond
+    recording = traced_ms - parts_ms
+    costs = f"{milliseconds(traced_ms)} as profiled, of which recording takes {milliseconds(recording)}"
+    if is_step_of_job(told):
+        return f"A step takes {milliseconds(parts_ms)} as run: {costs}."
+    than = "longer" if beyond > 0 else "shorter"
+    return (
+        f"The profiled steps take {milliseconds(parts_ms)} without recording ({costs}): {milliseconds(step)} as run, "
+        f"{'and' if beyond > 0 else 'less'} {milliseconds(abs(beyond))} by which these few were {than} by themselves."
+    )
+
+
 def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:
     """Return that what is said of a step is of other steps than all that were profiled, `where` those are; else "".
 
     `least`: the share of the step from which on that is worth a word.
     """
     if run.replay is None or run.as_run is None or run.as_run.step_ms is None or not run.as_run.ranks:
+        return ""
+    if is_shown_alone(run):
         return ""
     profiled = statistics.fmean(one.window_ms / max(one.steps, 1) for one in run.ranks)
     traced = run.replay.traced_ms

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from scalescope.records.console import counted
-from scalescope.report.as_run import as_run_table, as_run_title, differs
+from scalescope.report.as_run import as_run_table, as_run_title, differs, is_shown_alone
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.markdown import escaped, finished, folded, lines_of
 from scalescope.report.panels.compute_lines import compute_lines
@@ -65,7 +65,7 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
             elsewhere = text.todo_elsewhere(finding)
             yield f"   {escaped(cure_text(finding.remedy))}; in a loop of your own: {escaped(elsewhere)}"
     yield ""
-    if run.ranks and run.quality.verdict != "unusable":
+    if run.ranks and run.quality.verdict != "unusable" and not is_shown_alone(run):
         table, _ = partition_table(run).without_zero_columns(_ZEROS)
         yield from folded("Where a step goes, a rank", table)
     if differs(run):

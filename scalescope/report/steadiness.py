@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from scalescope.report.as_run import is_shown_alone, step_of_job
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
-from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful, is_of_other_steps, scatter
+from scalescope.scaling.verdicts.step_rows.doubt import contradict, is_doubtful, is_of_other_steps, is_unlike, scatter
 
 #: A drawn step that is so near the measured one needs no word beside it.
 _AS_MEASURED = 0.01
@@ -21,6 +22,8 @@ def profiling_line(run: RunAnalysis) -> str:
     times = run.step_times
     if times is None or times.measured_step_ms is None or times.profiling_overhead_ms is None or _is_unlike(run):
         return ""
+    if is_shown_alone(run):
+        return ""  # what recording costs is told, and what else makes profiled steps longer
     where = " where the profiled ones were" if run.growing is not None else ""
     text = f"A step takes {figure(times.measured_step_ms, 2)} ms{where} without a profiler"
     if times.unsteady:  # by a few per cent steps differ on any machine: then only what profiling costs is not known
@@ -42,16 +45,20 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return ""
     if any(is_of_steady_steps(one) for one in run.findings[:1]):  # whose mean is told, and is no median of either
         return f"On {where} the profiled steps are not like the mean one, {_MISLEADS}."
-    if not are_unlike(times) and not contradict(run) and scatter(times):
+    unlike = is_unlike(run)
+    if not unlike and not contradict(run) and scatter(times):
         return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
-    if not are_unlike(times) and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
+    if is_shown_alone(run) and not contradict(run):
+        why = "the machine was unsteady: " if is_doubtful(run) else ""
+        return f"On {where} {why}{_apart_from_job(run)}, {_MISLEADS}."
+    if not unlike and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
         beside = f"{milliseconds(run.as_run.step_ms)} ({_bounds(run.as_run)})"
         whole = milliseconds(times.measured_step_ms or 0.0)
         return (
             f"On {where} the machine was unsteady: by the steps beside the profiled ones a step takes {beside} as run, "
             f"by all of them {whole}, {_MISLEADS}."
         )
-    if not are_unlike(times):
+    if not unlike:
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
     share = percent(abs(times.profiling_overhead_fraction or 0.0), 0)
     lengths = ""
@@ -70,13 +77,16 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
     Each as (run, what ran it, its step as drawn, ms, whether that is the one as run). A page that shows both figures
     says by how much they may differ.
     """
-    told, apart = [], []
+    told, apart, of_jobs = [], [], []
     for run, where, drawn_ms, as_run in drawn:
         times = run.step_times
         if times is None or times.measured_step_ms is None or run.growing is not None:
             continue
         off_ms = drawn_ms - times.measured_step_ms
         if abs(off_ms) <= _AS_MEASURED * times.measured_step_ms:
+            continue
+        if is_shown_alone(run):
+            of_jobs.append(step_of_job(run, where))
             continue
         spread = f" (± {milliseconds(times.placebo_ms)})" if times.placebo_ms is not None else ""
         told.append(f"{milliseconds(times.measured_step_ms)}{spread}{f' on {where}' if where else ''}")
@@ -85,11 +95,11 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
                 f"{f'On {where} the' if where else 'The'} {_apart(run.as_run if as_run else None, off_ms > 0)}"
             )
     if not told:
-        return ""
+        return " ".join(of_jobs)
     text = f"Without a profiler the median step took {listing(told)}"
     if any("±" in one for one in told):
         text += "; ± is how far a few such steps lie apart anyway"
-    return f"{text}.{''.join(f' {one}.' for one in apart)}"
+    return " ".join([f"{text}.", *(f"{one}." for one in apart), *of_jobs])
 
 
 def _apart(as_run: AsRun | None, longer: bool) -> str:
@@ -105,6 +115,17 @@ def _apart(as_run: AsRun | None, longer: bool) -> str:
     return "profiled ones are shorter by more than that: something else ran during the others"
 
 
+def _apart_from_job(run: RunAnalysis) -> str:
+    """Return how long profiled steps are without recording, beside the job's own."""
+    told, parts_ms = run.as_run, run.as_run.parts_ms if run.as_run is not None else None
+    if told is None or told.step_ms is None or parts_ms is None:
+        return "the profiled steps are not like the job's own"
+    return (
+        f"without recording the profiled steps take {milliseconds(parts_ms.value)}, the job's own "
+        f"{milliseconds(told.step_ms)} ({_bounds(told)})"
+    )
+
+
 def _bounds(as_run: AsRun) -> str:
     return f"{milliseconds(as_run.low_ms or 0.0)} to {milliseconds(as_run.high_ms or 0.0)}"
 
@@ -118,7 +139,7 @@ def _is_unlike(run: RunAnalysis) -> bool:
     return (
         run.step_times is not None
         and run.growing is None
-        and (are_unlike(run.step_times) or contradict(run) or is_of_other_steps(run) or _only_scatter(run))
+        and (is_unlike(run) or contradict(run) or is_of_other_steps(run) or _only_scatter(run))
     )
 
 

@@ -201,12 +201,14 @@ def _analyze_path(
         if write:
             write_answer(folder.analysis, analysis)
         return [analysis]
+    from scalescope.scaling.as_run.of_job import tell_step_of_job
     from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
     from scalescope.scaling.windows.add import add_findings_of_study
 
     study, runs = analyze_study(folder, jobs, executor, outlook)
     add_findings_of_study(path, runs, outlook.sweeps, _jobs_here(jobs, executor))
     for run in runs:
+        tell_step_of_job(run)
         judge_steadiness(run)
     if write:
         _write_study(folder, study, runs)
@@ -244,12 +246,14 @@ def _completed(
         if untraced is not None:
             explained.analysis.quality.reasons.append("--step-ms is not used: nothing in the traces tells their steps")
         return explained.analysis  # there is no step that anything could cost
+    from scalescope.scaling.as_run.of_job import tell_step_of_job
     from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
     from scalescope.scaling.verdicts.step_rows.growing import add_growth_of_traces
     from scalescope.scaling.windows.add import add_findings_of_windows
 
     add_growth_of_traces(explained.analysis, explained.records)
     add_findings_of_windows(path, explained, outlook.sweeps, _jobs_here(jobs, executor), untraced)
+    tell_step_of_job(explained.analysis)
     judge_steadiness(explained.analysis)
     return explained.analysis
 

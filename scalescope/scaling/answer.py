@@ -149,7 +149,8 @@ _AN_OTHER_MINUTE = 1.2
 class AsRun(msgspec.Struct, kw_only=True):
     """The step as it runs without recording: the replay whose hosts' times are less what recording costs them.
 
-    Its partition is over the steps that a next one bounds; of many ranks, those that are replayed.
+    Of ranks on CPUs whose job timed its own steady steps it is the median of those, and the replay is `replayed_ms`.
+    The partition is the replay's, over the steps that a next one bounds; of many ranks, those that are replayed.
     """
 
     step_ms: float | None  # None: it cannot be replayed, or not be the traced one, and no untraced step is known
@@ -172,9 +173,19 @@ class AsRun(msgspec.Struct, kw_only=True):
     scale: Interval | None = None  # of the measured terms of recording's cost
     recording_ms: Interval | None = None  # by how much recording lengthens the step
     recording_at_most_ms: float | None = None  # where the step is not replayed: all that recording can cost it
+    #: The profiled steps without recording, where `step_ms` is of the job's own: what they differ by is the machine's.
+    replayed_ms: Interval | None = None
     steps: int = 0  # in each rank's window
     ranks: list[Split] = []
     efficiency: Efficiency | None = None  # of these ranks; where `source` is a range, of its likeliest step
+
+    @property
+    def parts_ms(self) -> Interval | None:
+        """The step that the parts of `ranks` add up to, ms; None where none is known."""
+        if self.replayed_ms is not None or self.step_ms is None:
+            return self.replayed_ms
+        low = self.step_ms if self.low_ms is None else self.low_ms
+        return Interval(self.step_ms, low, self.step_ms if self.high_ms is None else self.high_ms)
 
     @property
     def own_steps_contradict(self) -> bool:

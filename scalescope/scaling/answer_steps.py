@@ -79,6 +79,8 @@ class StepTimes(msgspec.Struct, kw_only=True):
     window_step_ms: float | None  # mean over ranks of window / steps
     profiling_overhead_ms: float | None  # median profiled step less median steady step
     profiling_overhead_fraction: float | None
+    measured_low_ms: float | None = None  # of the median, its 95% interval
+    measured_high_ms: float | None = None
     placebo_ms: float | None = None  # by so much do medians of as many steady steps in a row differ, 95 of 100
     #: Steps differ as much by themselves, or the profiled ones are shorter, or no cost of recording makes the traced
     #: steps of those beside them (see `AsRun.contradicts`): the machine's doing.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scalescope.records.statistics import student_95
+from scalescope.records.statistics import half_of_mean, student_95
 
 #: Of fewer steady steps nobody can tell how they differ.
 _LEAST_STEPS = 5
@@ -18,6 +18,8 @@ _LEAST_STEPS = 5
 _SHORTER = 0.01
 #: Profiled steps that differ by more from the measured ones are not like them.
 UNLIKE = 0.1
+#: Of so many stretches the medians tell how far that of all steps is known.
+_STRETCHES = 6
 #: A median's standard error over a mean's, of steps that are normally distributed.
 _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)
 
@@ -70,6 +72,17 @@ def placebo_ms(in_order: Sequence[float], count: int, least: int = _LEAST_STEPS)
         return None
     error = statistics.stdev(in_order) * math.sqrt(1 / count + 1 / len(in_order)) * _MEDIAN_OVER_MEAN
     return student_95(len(in_order) - 1) * error
+
+
+def half_of_median(in_order: Sequence[float]) -> float:
+    """Return half of the 95% interval of the median of steps, in their unit: by stretches, since neighbours are alike.
+
+    Of fewer than two steps a stretch by the steps themselves.
+    """
+    each = len(in_order) // _STRETCHES
+    if each < 2:
+        return _MEDIAN_OVER_MEAN * half_of_mean(in_order)
+    return half_of_mean([statistics.median(in_order[at * each : (at + 1) * each]) for at in range(_STRETCHES)])
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:

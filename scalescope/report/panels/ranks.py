@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scalescope.report.as_run import as_profiled, as_run_sentence, differs
+from scalescope.report.as_run import as_profiled, as_run_sentence, differs, name_of_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
@@ -34,7 +34,7 @@ def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
                 labels.append(label)
                 rows += _bar(label, rank, max(rank.steps, 1))
                 if rank.rank in as_run:
-                    labels.append(f"{label}, as run")
+                    labels.append(f"{label}, {name_of_step(run)}")
                     rows += _bar(labels[-1], as_run[rank.rank], 1)
         if not rows:
             continue

@@ -9,6 +9,7 @@ from scalescope.report.as_run import (
     as_run_table,
     as_run_title,
     differs,
+    is_shown_alone,
     of_other_steps,
     shown_efficiency,
 )
@@ -40,9 +41,11 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
     verdict = run_verdict(answer)
     print_verdict(console, verdict)
     if answer.ranks and answer.quality.verdict != "unusable":
-        table = partition_table(answer)
+        alone = is_shown_alone(answer)
+        table = as_run_table(answer) if alone else partition_table(answer)
         table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
         where = "Where a step goes, a rank" if answer.steps_by is not None else "What was recorded, a rank"
+        where = as_run_title(answer) if alone else where
         print_table(console, table, where)
         if gone:
             print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
@@ -55,7 +58,7 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
     if worth_showing(answer):
         table, _ = roles_table(answer).without_zero_columns(["exposed_unsplit_ms"])
         print_table(console, table, "Communication by what its groups are for, on the mean rank", blank_absent=True)
-    if differs(answer):
+    if differs(answer) and not is_shown_alone(answer):
         table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
         print_table(console, table, as_run_title(answer))
         if gone:

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs, differs_by_noise, is_likely, of_other_steps
+from scalescope.report.as_run import differs, differs_by_noise, is_likely, is_shown_alone, name_of_step, of_other_steps
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.page import Bar, Bars, Stretch
@@ -87,6 +87,8 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
         known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
         known = known and not _of_others(run) and not differs_by_noise(run)
         return [(_label(where, "as profiled and as run" if known else "as profiled"), profiled)]
+    if is_shown_alone(run):
+        return [(_label(where, name_of_step(run)), step_as_run(run)[1])]
     likely = "as run, likely" if is_likely(run) else "as run"
     return [(_label(where, "as profiled"), profiled), (_label(where, likely), step_as_run(run)[1])]
 

@@ -11,6 +11,7 @@ from scalescope.report.as_run import (
     is_likely,
     not_reached,
     shown_step,
+    step_of_job,
 )
 from scalescope.report.drawing.numbers import (
     capitalized,
@@ -233,6 +234,8 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.explained[:0] = [capitalized(against)] if against else []
     elif against or (against := not_reached(run)):
         told.explained.append(capitalized(against))
+    if beside := step_of_job(run):
+        told.explained.insert(0, beside)
     if beside := instead_of_its_own(run):
         told.explained.insert(0, beside)
     odd = run.unpriced is not None and run.unpriced.code == "other_steps"

@@ -263,13 +263,12 @@ def _split(rank: int, part: Partition) -> Split:
 def step_as_run(analysis: RunAnalysis) -> tuple[Interval, list[Split]]:
     """Return a run's step, ms, and each rank's parts of one mean step: as run where that is known, else as profiled.
 
+    It is the step that the parts add up to: where the job's own steps are timed, the profiled ones without recording.
     The interval of a step as profiled is the spread over its ranks.
     """
     as_run = analysis.as_run
-    if as_run is not None and as_run.step_ms is not None and is_known_as_run(analysis):
-        low = as_run.step_ms if as_run.low_ms is None else as_run.low_ms
-        high = as_run.step_ms if as_run.high_ms is None else as_run.high_ms
-        return Interval(as_run.step_ms, low, high), [a_step(one, as_run.steps) for one in as_run.ranks]
+    if as_run is not None and as_run.parts_ms is not None and is_known_as_run(analysis):
+        return as_run.parts_ms, [a_step(one, as_run.steps) for one in as_run.ranks]
     ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     windows = [one.window_ms for one in ranks] or [0.0]
     return Interval(sum(windows) / len(windows), min(windows), max(windows)), ranks

@@ -27,7 +27,7 @@ def is_doubtful(run: RunAnalysis) -> bool:
         return False  # the window met one of those that are longer every so often
     if run.recurring is None and scatter(times):  # a validation every so often is told as such
         return True
-    return (times.unsteady and (are_unlike(times) or contradict(run))) or is_of_other_steps(run)
+    return (times.unsteady and (is_unlike(run) or contradict(run))) or is_of_other_steps(run)
 
 
 def scatter(times: StepTimes) -> bool:
@@ -47,19 +47,42 @@ def are_unlike(times: StepTimes) -> bool:
     return times.profiling_overhead_fraction is not None and abs(times.profiling_overhead_fraction) >= UNLIKE
 
 
-def is_of_other_steps(run: RunAnalysis) -> bool:
-    """Tell whether the step as run of ranks on CPUs, by the steps beside its windows, is none that the whole run had.
+def is_unlike(run: RunAnalysis) -> bool:
+    """Tell whether the steps that are told of are much longer or shorter than the measured ones.
 
-    Where hosts compute, a window leaves nothing behind that would slow the steps after it.
+    Of ranks on CPUs those count that the figures are of: three steps' median may lie further off than their mean.
+    """
+    if run.step_times is None:
+        return False
+    measured, told = run.step_times.measured_step_ms, _told_ms(run)
+    if run.activity != "cpu" or measured is None or told is None:
+        return are_unlike(run.step_times)
+    return abs(told - measured) >= UNLIKE * measured
+
+
+def _told_ms(run: RunAnalysis) -> float | None:
+    """Return the step that figures are of, ms: without recording where that is known, else as profiled."""
+    if run.as_run is not None and run.as_run.ranks and run.as_run.parts_ms is not None:
+        return run.as_run.parts_ms.value
+    return run.step_times.window_step_ms if run.step_times is not None else None
+
+
+def is_of_other_steps(run: RunAnalysis) -> bool:
+    """Tell whether the profiled steps of ranks on CPUs, without recording, are none that the whole run had.
+
+    By a tenth they are not, however uneven its steps. Where hosts compute, a window leaves nothing behind that would
+    slow the steps after it.
     """
     as_run, times = run.as_run, run.step_times
-    if run.activity != "cpu" or as_run is None or as_run.source != "steps" or as_run.step_ms is None:
+    if run.activity != "cpu" or as_run is None or as_run.untraced_by != "steps" or as_run.parts_ms is None:
         return False
-    if times is None or times.measured_step_ms is None or as_run.low_ms is None or as_run.high_ms is None:
+    if times is None or times.measured_step_ms is None:
         return False
-    measured = times.measured_step_ms
-    apart = abs(as_run.step_ms - measured) > max(times.placebo_ms or 0.0, _APART * measured)
-    return apart and not as_run.low_ms <= measured <= as_run.high_ms
+    measured, told = times.measured_step_ms, as_run.parts_ms
+    apart = abs(told.value - measured)
+    if apart >= UNLIKE * measured:
+        return True
+    return apart > max(times.placebo_ms or 0.0, _APART * measured) and not told.low <= measured <= told.high
 
 
 def contradict(run: RunAnalysis) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import median_of_known
-from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
+from scalescope.records.steps.unevenness import UNLIKE, difference, half_of_median, percentile
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import (
     GrowingSteps,
@@ -95,8 +95,11 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     in_order = [row.length_ms for row in steady]
     times = sorted(in_order)
     found = difference(_profiled_ms(analysis, rows), in_order)
+    median, half = statistics.median(times) if times else None, half_of_median(in_order)
     analysis.step_times = StepTimes(
-        measured_step_ms=statistics.median(times) if times else None,
+        measured_step_ms=median,
+        measured_low_ms=None if median is None else max(0.0, median - half),
+        measured_high_ms=None if median is None else median + half,
         measured_step_p95_ms=percentile(times, 0.95) if times else None,
         measured_steps=len(times),
         window_step_ms=window,

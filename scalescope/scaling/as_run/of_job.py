@@ -1,0 +1,54 @@
+"""The step as run of a job whose own steady steps are timed: those are what it had, and not a window's few.
+
+A window's replay without recording says where such a step goes. On ranks that share cores it is longer or shorter than
+the job's own, for what else the machine did: that is told beside it, as a part of neither.
+"""
+
+from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.costs.interval import Interval
+
+#: Of the job's own step: a replayed one that is so near is that one.
+SAME = 0.01
+
+
+def tell_step_of_job(run: RunAnalysis) -> None:
+    """Let the step as run of ranks on CPUs be the median of the job's own steady steps; once all is priced.
+
+    Where hosts compute, a window leaves nothing behind that would slow the steps after it. On devices it does: there
+    the steps before the window tell, which the replay is held against. A window that met a step that is longer every so
+    often is of other steps than the median.
+    """
+    told, times = run.as_run, run.step_times
+    if run.activity != "cpu" or told is None or told.untraced_by != "steps" or told.replayed_ms is not None:
+        return
+    if times is None or times.measured_step_ms is None or _met_a_longer_one(run):
+        return
+    if told.step_ms is not None and told.ranks:
+        told.replayed_ms = told.parts_ms
+    told.step_ms = times.measured_step_ms
+    told.low_ms, told.high_ms = times.measured_low_ms, times.measured_high_ms
+
+
+def _met_a_longer_one(run: RunAnalysis) -> bool:
+    often = run.recurring
+    return often is not None and any(one.step % often.every in often.phases for one in run.steps)
+
+
+def beyond_the_job_ms(told: AsRun | None) -> float:
+    """Return by how much the profiled steps, without recording, are longer than the job's own, ms; 0 where unknown."""
+    if told is None or told.replayed_ms is None or told.step_ms is None:
+        return 0.0
+    return told.replayed_ms.value - told.step_ms
+
+
+def is_step_of_job(told: AsRun | None) -> bool:
+    """Tell whether the parts that are told of a step as run add up to one that the job had."""
+    return told is None or told.step_ms is None or abs(beyond_the_job_ms(told)) <= SAME * told.step_ms
+
+
+def interval_of_job(told: AsRun) -> Interval:
+    """Return the step as run with its interval, ms; a step that is told without one stands for itself."""
+    value = told.step_ms or 0.0
+    return Interval(
+        value, value if told.low_ms is None else told.low_ms, value if told.high_ms is None else told.high_ms
+    )

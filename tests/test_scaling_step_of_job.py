@@ -1,0 +1,87 @@
+"""The step as run is one that the job had: of ranks on CPUs the median of its own steady steps, under one name."""
+
+from io import StringIO
+from pathlib import Path
+from random import Random
+
+import pytest
+from rich.console import Console
+
+from scalescope.records.rows import StepPhase, StepRow
+from scalescope.records.steps.unevenness import half_of_median
+from scalescope.report.as_run import name_of_step, step_of_job
+from scalescope.report.terminal.run import print_run
+from scalescope.report.top.bars import run_bars
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis, read_run_answer
+from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.as_run.step import step_as_run
+from tests.report_samples import run_with_traces
+
+JOB = Path(__file__).parent / "data" / "cpu_ddp_n2"
+
+
+def own_run(path: Path, times: float, uneven: float = 0.06) -> RunAnalysis:
+    """Return the answer for a run with these traces, whose own steps take so many times as long as the traced ones.
+
+    `uneven`: by this share of it they differ, each by itself.
+    """
+    (plain,) = analyze([JOB], jobs=1)
+    assert isinstance(plain, RunAnalysis) and plain.replay is not None
+    traced, chance = plain.replay.traced_ms, Random(7)
+    folder, recorded = run_with_traces(path, JOB)
+    with folder.step_writer() as rows:
+        for step in range(max(recorded) - 40, max(recorded) + 40):
+            ms = traced if step in recorded else times * traced * (1 + uneven * chance.uniform(-1, 1))
+            phase: StepPhase = "profile" if step in recorded else "steady"
+            rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))
+    (answer,) = analyze([path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+@pytest.mark.parametrize(("times", "unsteady"), [(0.8, True), (0.94, False), (1.25, True)])
+def test_the_step_as_run_is_the_jobs_own_and_the_parts_of_another_have_another_name(
+    times: float, unsteady: bool, tmp_path: Path
+) -> None:
+    """*As run 69.2 ms* was told of a job whose steps take 61.1, 725.7 beside 634.2, and 94.8 of one of 80.2."""
+    answer = own_run(tmp_path / "run", times)
+    told, times_told = answer.as_run, answer.step_times
+    assert told is not None and times_told is not None and told.replayed_ms is not None and answer.replay is not None
+    assert told.step_ms == times_told.measured_step_ms
+    assert told.step_ms is not None and told.low_ms is not None and told.high_ms is not None
+    assert told.low_ms <= told.step_ms <= told.high_ms
+    assert read_run_answer(tmp_path / "run" / "analysis.json").as_run == told
+    # the parts add up to the replayed step, and nothing calls that one the step as run
+    step, ranks = step_as_run(answer)
+    assert step == told.replayed_ms
+    for one in ranks:
+        assert sum(one.part_ms(part) for part in PARTS) == pytest.approx(one.window_ms)
+    assert name_of_step(answer) == "without recording"
+    bars = run_bars(answer)
+    assert bars is not None and "as run" not in [one.label for one in bars.bars]
+    assert "As run a step takes" in bars.title
+    print_run(answer, Console(file=(shown := StringIO()), width=400))
+    text = shown.getvalue()
+    assert "Where a profiled step goes without recording, a rank" in text and "Parallel efficiency without" in text
+    assert step_of_job(answer) in run_verdict(answer).sentences[0]
+    first = "the machine was unsteady. Of the profiled steps alone: "
+    assert (first in run_verdict(answer).headline) == unsteady == answer.quality.unsteady
+
+
+def test_where_the_profiled_steps_are_the_jobs_own_one_length_is_told_as_run(tmp_path: Path) -> None:
+    answer = own_run(tmp_path / "run", 0.985, uneven=0.01)
+    assert answer.as_run is not None and name_of_step(answer) == "as run" and step_of_job(answer) == ""
+    assert "unsteady" not in run_verdict(answer).text
+    print_run(answer, Console(file=(shown := StringIO()), width=400))
+    assert "Where a step goes as run, without recording, a rank" in shown.getvalue()
+    assert (
+        "Parallel efficiency as run" in shown.getvalue() and "as profiled, of which recording takes" in shown.getvalue()
+    )
+
+
+def test_a_median_is_known_by_stretches_since_neighbours_are_alike() -> None:
+    alike = [50.0 + (at // 15) for at in range(90)]
+    assert half_of_median(alike) == pytest.approx(2.571 * 1.8708 / 6**0.5, rel=0.01)
+    assert half_of_median([50.0] * 90) == 0.0 and half_of_median([50.0]) == 0.0
