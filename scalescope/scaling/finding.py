@@ -402,17 +402,19 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings, most costly first; what the job is (`is_all_of_it`) behind faults that are there for sure.
 
     Of all that travels, none is needless as far as is known; a rank that stands still is to be mended, if it costs
-    less. A fault that is far below it goes behind it all the same. A bound goes behind a fault that costs nearly as
-    much: of the one nobody knows how much can be had, the other can be mended.
+    less. A fault that is far below it goes behind it all the same, and so does what all ranks do alike, which is no
+    one's fault, if it costs less than nearly as much. A bound goes behind a fault that costs nearly as much: of the one
+    nobody knows how much can be had, the other can be mended.
     """
-    faults = [weight(one) for one in findings if not one.at_most and ((one.low_ms or 0.0) > 0 or is_certain(one))]
+    sure = [one for one in findings if not one.at_most and ((one.low_ms or 0.0) > 0 or is_certain(one))]
 
     def key(one: Finding) -> tuple[float, bool, float]:
         own = weight(one)
         if not (one.at_most or is_all_of_it(one)):
             return -own, False, -own
-        least = _FAR_BELOW if is_all_of_it(one) else _NEARLY
-        return -min([own, *(ms for ms in faults if ms >= least * own)]), True, -own
+        of_all, of_rank = _NEARLY, _FAR_BELOW if is_all_of_it(one) else _NEARLY
+        before = [weight(fault) for fault in sure if weight(fault) >= (of_all if fault.rank is None else of_rank) * own]
+        return -min([own, *before]), True, -own
 
     return sorted(findings, key=key)
 

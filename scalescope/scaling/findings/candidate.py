@@ -10,6 +10,7 @@ from scalescope.records.rows import TrainFacts
 from scalescope.records.statistics import share_95
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
 from scalescope.scaling.findings.cores import CoreShare
@@ -133,6 +134,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen | None = None  # of what is there in some steps: what steps differ by is no noise then
     # by what its rank takes longer than the others, ms in each step, below 0 where they do: chance makes that, too
     beyond_ms: tuple[float, ...] = ()
+    usual: Interval | None = None  # it costs no more than this in a step, ms, where chance made few of them longer
     evidence: tuple[EvidenceRow, ...] = ()
     remedy: Remedy | None = None
     at_most: bool = False

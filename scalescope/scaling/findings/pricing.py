@@ -157,7 +157,9 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
     sure = _sure_shares(scene, candidates)
     gains = [
-        Gain(one, ms, max(0.0 if _may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
+        _as_usual(
+            Gain(one, ms, max(0.0 if _may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
+        )
         if one.seen is None
         else _now_and_then(scene, one, ms, one.seen, alone=sum(other.seen is not None for other in candidates) == 1)
         for one, ms, part in zip(candidates, shares, sure, strict=True)
@@ -168,6 +170,18 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
         return gains
     return [_at_its_power(one) if one.candidate.code in ON_THE_DEVICE else one for one in gains]
+
+
+def _as_usual(gain: Gain) -> Gain:
+    """Return what a cause brings in a typical step, where a few are longer by what chance may have made."""
+    if (usual := gain.candidate.usual) is None:
+        return gain
+    return replace(
+        gain,
+        ms=min(gain.ms, usual.value),
+        low_ms=min(gain.low_ms, usual.low),
+        high_ms=max(gain.high_ms, usual.high),
+    )
 
 
 def beside_the_known_step(scene: Scene, gains: list[Gain], whole: Change) -> list[Gain]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.causes.stalls import of_objects
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_BEGIN_WITH
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
@@ -41,6 +42,9 @@ _COPYING = ("aten::copy_", "aten::_to_copy", "aten::to")
 _OF_ALL_READS = 0.25
 #: How far off a mean is, in its standard errors; and the least error of what a few steps tell.
 _TWO_SIGMA, _LEAST_ERROR = 2.0, 0.15
+#: A scheduler's turn, ns, holds a host up that loads as well as one that does anything else. Loading that takes so many
+#: times as long as in the median step, by no more than such a turn, in a third of the steps at most, may have met one.
+_TURN_NS, _LONGER, _FEW = 20_000_000, 2.0, 1 / 3
 
 
 def host_causes(scene: Scene) -> Iterator[Candidate]:
@@ -70,6 +74,7 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 least_ms=min(one.typical_ns for one in causes) / 1e6 if in_workers else 0.0,
                 surely=(Removal("waits", rank),) if code == "synchronising" else (),
                 beyond_ms=_beyond_ms(causes),
+                usual=_usual(scene, causes[0]) if code == "data_loading" and rank is None else None,
                 evidence=(
                     *_evidence(causes),
                     *(_read_values(scene, rank) if code == "synchronising" else ()),
@@ -77,6 +82,20 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 ),
                 remedy=Remedy(cure="cheaper_workers") if in_workers else _remedy(scene, code, causes),
             )
+
+
+def _usual(scene: Scene, loading: HostCause) -> Interval | None:
+    """Return what all ranks load for in the median step, ms, from the shortest to the mean one.
+
+    Where hosts compute, on cores that others use, and a few steps load for longer by no more than a scheduler's turn;
+    else None. Of a window's few steps a turn is a large share, and it is no loader's.
+    """
+    median = statistics.median(loading.ns)
+    longer = [ns for ns in loading.ns if ns > _LONGER * median]
+    few = 0 < len(longer) <= _FEW * len(loading.ns) and max(longer) - median <= _TURN_NS
+    if not scene.replayer.on_cpu or not few:
+        return None
+    return Interval(median / 1e6, min(loading.ns) / 1e6, max(median, statistics.fmean(loading.ns)) / 1e6)
 
 
 def _is_an_interruption(stall: HostCause, causes: Sequence[HostCause]) -> bool:
