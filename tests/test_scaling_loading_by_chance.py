@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy, ranked
+from scalescope.scaling.finding import EXPOSED, EvidenceRow, Finding, Remedy, ranked
 from tests.gloo_traces import GlooJob, analysed
 
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -52,7 +52,7 @@ def test_a_batch_that_takes_longer_than_a_turn_is_the_loader_s(tmp_path: Path) -
 def test_what_all_ranks_do_alike_stands_behind_a_transfer_that_costs_far_more() -> None:
     """Of three runs of one script each had another first cause, by what its loader happened to take in two steps."""
     transfer = Finding(code="exposed_transfer", ms=13.0, low_ms=0.0, high_ms=13.0, at_most=True, backed="bound",
-                       evidence=(EvidenceRow(kind="figure", name="exposed", ms=13.0),),
+                       evidence=(EvidenceRow(kind="figure", name=EXPOSED, ms=13.0),),
                        remedy=Remedy(cure="send_less"))  # fmt: skip
     little, much = (
         Finding(code="data_loading", ms=ms, low_ms=ms / 2, high_ms=1.5 * ms, backed="replay") for ms in (3.1, 6.0)

@@ -4,6 +4,7 @@ from io import StringIO
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -16,7 +17,10 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.as_run.of_job import tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
 from tests.report_samples import run_with_traces
 
 JOB = Path(__file__).parent / "data" / "cpu_ddp_n2"
@@ -79,6 +83,27 @@ def test_where_the_profiled_steps_are_the_jobs_own_one_length_is_told_as_run(tmp
     assert (
         "Parallel efficiency as run" in shown.getvalue() and "as profiled, of which recording takes" in shown.getvalue()
     )
+
+
+@pytest.mark.parametrize(("low", "high", "apart"), [(0.7, 0.9, True), (0.5, 1.2, False)])
+def test_traces_without_their_run_s_rows_say_the_same_of_steps_that_are_none_of_those_beside_them(
+    low: float, high: float, apart: bool
+) -> None:
+    """*As run 71.3 ms, by the untraced steps that the traces tell* was told outside of the folder: those say 61.2."""
+    (plain,) = analyze([JOB], jobs=1)
+    assert isinstance(plain, RunAnalysis) and plain.as_run is not None and plain.as_run.step_ms is not None
+    replayed = plain.as_run.step_ms
+    told = msgspec.structs.replace(
+        plain.as_run, source="metadata", untraced_by="metadata",
+        untraced_ms=Interval(0.8 * replayed, low * replayed, high * replayed),
+    )  # fmt: skip
+    plain.as_run, plain.findings = told, []
+    tell_step_of_job(plain)
+    judge_steadiness(plain)
+    assert plain.as_run.step_ms == pytest.approx(0.8 * replayed if apart else replayed)
+    assert plain.quality.unsteady == apart == bool(step_of_job(plain))
+    assert name_of_step(plain) == ("without recording" if apart else "as run")
+    assert step_as_run(plain)[0].value == pytest.approx(replayed), "its parts are the same"
 
 
 def test_a_median_is_known_by_stretches_since_neighbours_are_alike() -> None:

@@ -27,6 +27,13 @@ _WHOSE = {
 }
 
 
+_BY = {
+    "steps": "the job's own steps",
+    "given": "the step that was given",
+    "metadata": "the steps beside the window, as its traces hold them",
+}
+
+
 def differs(run: RunAnalysis) -> bool:
     """Tell whether a run's step as run is known, and another than the one as profiled, by more than noise."""
     if run.as_run is None or run.as_run.step_ms is None or not run.as_run.ranks or run.replay is None:
@@ -61,10 +68,10 @@ def step_of_job(run: RunAnalysis, where: str = "") -> str:
         return ""
     step, beyond = interval_of_job(told), beyond_the_job_ms(told)
     spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
+    than = f"{percent(abs(beyond) / step.value)} {'longer' if beyond > 0 else 'shorter'}"
     return (
-        f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}, by the job's own "
-        f"steps; the profiled ones, without recording, are {percent(abs(beyond) / step.value)} "
-        f"{'longer' if beyond > 0 else 'shorter'}."
+        f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}, by "
+        f"{_BY[told.untraced_by or 'steps']}; the profiled ones, without recording, are {than}."
     )
 
 

@@ -8,6 +8,7 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import loss_sentence
+from scalescope.report.text.factors import factors_sentence
 from scalescope.report.views import (
     activities,
     devices,
@@ -59,7 +60,7 @@ def scaling_panels(data: ReportData) -> list[Panel]:
             Panel(
                 f"scaling-{series}",
                 series,
-                sentence,
+                f"{sentence} {factors_sentence(points)}".rstrip(),
                 Table(table.columns, [row for row in table.rows if row[0] == series], table.reasons),
                 [charts.throughput(rows, unit, counts, noun), charts.efficiency(shares, counts, noun)]
                 if charts

@@ -11,6 +11,7 @@ from scalescope.report.terminal.console import print_line
 from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.terminal.tables import print_table
 from scalescope.report.terminal.verdicts import print_findings, print_notes, print_verdict
+from scalescope.report.text.factors import factors_sentence
 from scalescope.report.unsteady import is_unsteady_series
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import (
@@ -47,6 +48,8 @@ def print_study(
             kept = [index for index in range(len(columns)) if any(row[index] is not None for row in rows)]
             rows = [[row[index] for index in kept] for row in rows]
             print_table(console, Table([columns[index] for index in kept], rows, table.reasons), series)
+            if told := factors_sentence(points):
+                print_line(console, told)
         for fall in (fall for fall in study.waterfall if fall.series == series):
             _print_waterfall(console, fall, kinds.get(points[0].run) if points else None)
         largest = [run for run in runs if points and run.name == points[-1].run]

@@ -18,15 +18,29 @@ def tell_step_of_job(run: RunAnalysis) -> None:
     the steps before the window tell, which the replay is held against. A window that met a step that is longer every so
     often is of other steps than the median.
     """
-    told, times = run.as_run, run.step_times
-    if run.activity != "cpu" or told is None or told.untraced_by != "steps" or told.replayed_ms is not None:
-        return
-    if times is None or times.measured_step_ms is None or _met_a_longer_one(run):
+    told, step = run.as_run, measured_step(run)
+    if told is None or step is None or told.replayed_ms is not None or _met_a_longer_one(run):
         return
     if told.step_ms is not None and told.ranks:
         told.replayed_ms = told.parts_ms
-    told.step_ms = times.measured_step_ms
-    told.low_ms, told.high_ms = times.measured_low_ms, times.measured_high_ms
+    told.step_ms, told.low_ms, told.high_ms = step.value, step.low, step.high
+
+
+def measured_step(run: RunAnalysis) -> Interval | None:
+    """Return the step, ms, of ranks on CPUs by their job's own: as its rows tell, else as its traces do; None where
+    neither does. Traces hold a few steps beside the window: those tell where the profiled ones are none of them.
+    """
+    told, times = run.as_run, run.step_times
+    if run.activity != "cpu" or told is None:
+        return None
+    if told.untraced_by == "metadata":
+        beside, parts = told.untraced_ms, told.parts_ms
+        return None if beside is None or parts is None or beside.low <= parts.value <= beside.high else beside
+    if told.untraced_by != "steps" or times is None or times.measured_step_ms is None:
+        return None
+    value = times.measured_step_ms
+    low, high = times.measured_low_ms, times.measured_high_ms
+    return Interval(value, value if low is None else low, value if high is None else high)
 
 
 def _met_a_longer_one(run: RunAnalysis) -> bool:

@@ -17,12 +17,10 @@ def is_doubtful(run: RunAnalysis) -> bool:
     Not where the costliest finding is what makes steps differ.
     """
     times = run.step_times
-    if (
-        times is None
-        or run.growing is not None
-        or any(is_known(one) or is_of_steady_steps(one) for one in run.findings[:1])
-    ):
+    if run.growing is not None or any(is_known(one) or is_of_steady_steps(one) for one in run.findings[:1]):
         return False  # what makes its steps differ is known
+    if times is None:
+        return _is_of_other_steps_than_headers(run)
     if run.recurring is not None and any(one.step % run.recurring.every in run.recurring.phases for one in run.steps):
         return False  # the window met one of those that are longer every so often
     if run.recurring is None and scatter(times):  # a validation every so often is told as such
@@ -83,6 +81,20 @@ def is_of_other_steps(run: RunAnalysis) -> bool:
     if apart >= UNLIKE * measured:
         return True
     return apart > max(times.placebo_ms or 0.0, _APART * measured) and not told.low <= measured <= told.high
+
+
+def _is_of_other_steps_than_headers(run: RunAnalysis) -> bool:
+    """Tell whether ranks on CPUs were profiled in steps that are none of those which their traces' headers tell of.
+
+    The same traces in their run's folder are called so, too, by its rows.
+    """
+    told = run.as_run
+    if run.activity != "cpu" or told is None or told.untraced_by != "metadata" or told.untraced_ms is None:
+        return False
+    replayed, beside = told.parts_ms if told.ranks else None, told.untraced_ms
+    if replayed is None or beside.low <= replayed.value <= beside.high:
+        return False
+    return abs(replayed.value - beside.value) >= UNLIKE * beside.value
 
 
 def contradict(run: RunAnalysis) -> bool:
