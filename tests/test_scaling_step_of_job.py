@@ -13,6 +13,7 @@ from scalescope.records.steps.unevenness import half_of_median
 from scalescope.report.as_run import name_of_step, step_of_job
 from scalescope.report.terminal.run import print_run
 from scalescope.report.top.bars import run_bars
+from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
@@ -70,6 +71,8 @@ def test_the_step_as_run_is_the_jobs_own_and_the_parts_of_another_have_another_n
     text = shown.getvalue()
     assert "Where a profiled step goes without recording, a rank" in text and "Parallel efficiency without" in text
     assert step_of_job(answer) in run_verdict(answer).sentences[0]
+    labels = [one.label for one in _run_figures(answer)]
+    assert "compute without recording" in labels and not [one for one in labels if "as run" in one]
     first = "the machine was unsteady. Of the profiled steps alone: "
     assert (first in run_verdict(answer).headline) == unsteady == answer.quality.unsteady
 

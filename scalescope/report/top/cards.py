@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs, is_likely, shown_efficiency, shown_step
+from scalescope.report.as_run import differs, is_likely, name_of_step, shown_efficiency, shown_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.page import Card, Figure, Stretch
@@ -114,7 +114,8 @@ def _step(run: RunAnalysis) -> list[Figure]:
     if not differs(run):
         value, unit = milliseconds(statistics.fmean(one.window_ms for one in shown_step(run))).split(" ")
         return [Figure("step as profiled", value, unit)]
-    value, unit = milliseconds(step_as_run(run)[0].value).split(" ")
+    known = run.as_run.step_ms if run.as_run is not None else None  # the job's own, where that is told
+    value, unit = milliseconds(step_as_run(run)[0].value if known is None else known).split(" ")
     return [Figure("step as run, likely" if is_likely(run) else "step as run", value, unit)]
 
 
@@ -134,7 +135,7 @@ def _shares(run: RunAnalysis) -> list[Figure]:
         return []
     whose = "compute, of all recorded" if run.steps_by is None else "compute"
     if run.steps_by is not None and differs(run):
-        whose = f"compute as run{', likely' if is_likely(run) else ''}"
+        whose = f"compute {name_of_step(run)}{', likely' if is_likely(run) else ''}"
     compute = Figure(whose, percent(means.pop("compute") / window))
     worst = max(means, key=lambda key: means[key])
     largest = Figure(f"{parts.named(worst).name}, the largest other part", percent(means[worst] / window))
