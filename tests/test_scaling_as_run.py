@@ -275,6 +275,8 @@ def test_a_window_on_shared_cores_that_all_steps_beside_it_lie_off_is_no_dearer_
     terms = terms_for(replayer.records)
     assert found is not None and found.step_ms is not None and found.scale is not None
     assert found.scale == Interval(terms.likely, terms.low, terms.high)
+    spent = found.recording_ms
+    assert spent is not None and 0 < spent.low < spent.value < spent.high < 0.06 * traced
     assert 0.97 * traced < found.step_ms <= traced
     known = Interval(0.985 * traced, 0.984 * traced, 0.986 * traced)  # of a quiet machine, better than the terms do
     quiet = take_recording_out(Replayer(read_records(DATA / "cpu_ddp_n2")), Untraced(known, "steps"))

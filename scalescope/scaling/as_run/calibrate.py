@@ -78,6 +78,7 @@ class Calibration(msgspec.Struct, frozen=True):
     step_ns: Interval
     source: Source
     reason: Reason | None = None
+    spent_ns: Interval | None = None  # what recording costs, where its terms tell, and not the untraced step
 
 
 class Replays(msgspec.Struct):
@@ -296,7 +297,8 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
         recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
         # by more than any cost of recording they contradict the traces as ever
         why = _why_off(min(step, max(shortest, 1e6 * untraced_ms.value)), untraced_ms)
-        return Calibration(recording, _covering(step, untraced_ms), untraced.source, why)
+        spent = Interval(*(max(0.0, traced_ns - one) for one in (step, replays.at(terms.low), replays.at(terms.high))))
+        return Calibration(recording, _covering(step, untraced_ms), untraced.source, why, spent)
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     at_device = shortest * (1 + NEAR / 2)  # from here on its devices bound the step
     slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))

@@ -236,6 +236,8 @@ def _answer(
     step = Interval(step_ns, min(step_ns, found.step_ns.low), max(step_ns, found.step_ns.high))
     settled = {rank: _settled(part, late * steps) for rank, part in parts.items()}
     spent = [max(0.0, traced_ns - one) / 1e6 for one in (step.value, step.high, step.low)]
+    if (known := found.spent_ns) is not None:
+        spent = [one / 1e6 for one in (known.value, known.low, known.high)]
     return AsRun(
         step_ms=step.value / 1e6,
         low_ms=step.low / 1e6,
