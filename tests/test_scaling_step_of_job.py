@@ -10,7 +10,7 @@ from rich.console import Console
 
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.records.steps.unevenness import half_of_median
-from scalescope.report.as_run import name_of_step, step_of_job
+from scalescope.report.as_run import as_run_sentence, name_of_step, step_of_job
 from scalescope.report.terminal.run import print_run
 from scalescope.report.top.bars import run_bars
 from scalescope.report.top.cards import _run_figures
@@ -86,6 +86,14 @@ def test_where_the_profiled_steps_are_the_jobs_own_one_length_is_told_as_run(tmp
     assert (
         "Parallel efficiency as run" in shown.getvalue() and "as profiled, of which recording takes" in shown.getvalue()
     )
+
+
+def test_a_replay_that_is_longer_without_recording_gives_recording_no_cost_below_nothing(tmp_path: Path) -> None:
+    """*Of which recording takes -0.21 ms* was told."""
+    answer = own_run(tmp_path / "run", 0.94)
+    assert answer.replay is not None and answer.as_run is not None and answer.as_run.replayed_ms is not None
+    answer.replay = msgspec.structs.replace(answer.replay, traced_ms=answer.as_run.replayed_ms.value - 0.2)
+    assert "; what recording takes does not show" in as_run_sentence(answer) and "-0" not in as_run_sentence(answer)
 
 
 @pytest.mark.parametrize(("low", "high", "apart"), [(0.7, 0.9, True), (0.5, 1.2, False)])
