@@ -95,11 +95,11 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
                 f"{f'On {where} the' if where else 'The'} {_apart(run.as_run if as_run else None, off_ms > 0)}"
             )
     if not told:
-        return " ".join(of_jobs)
+        return " ".join(filter(None, of_jobs))
     text = f"Without a profiler the median step took {listing(told)}"
     if any("±" in one for one in told):
         text += "; ± is how far a few such steps lie apart anyway"
-    return " ".join([f"{text}.", *(f"{one}." for one in apart), *of_jobs])
+    return " ".join(filter(None, [f"{text}.", *(f"{one}." for one in apart), *of_jobs]))
 
 
 def _apart(as_run: AsRun | None, longer: bool) -> str:
