@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median
 
+import msgspec
 import pytest
 
 from scalescope.records.rows import StepRow
@@ -67,6 +68,29 @@ def test_a_loader_that_takes_a_third_of_the_step_is_told_of_runs_that_none_was_b
     found = compared(sides, clean, "slow_loader_1")
     assert found.verdict == "slower" and found.low_ms is not None and found.high_ms is not None
     assert found.low_ms < 21 < found.high_ms
+
+
+@pytest.mark.parametrize("slept", [name for name in STEPS if name.startswith("sleep")])
+def test_a_rank_that_sleeps_a_quarter_of_the_step_is_named_whatever_else_ran(
+    slept: str, sides: dict[str, Measurement]
+) -> None:
+    """*Cannot be told from, within noise* was all that was said of it, of most pairs beside other processes."""
+    for clean in CLEAN:
+        found, back = compared(sides, clean, slept), compared(sides, slept, clean)
+        assert found.late is not None and found.late.rank == 1 and found.late.low_ms < 15 < found.late.high_ms
+        assert found.verdict in ("same", "slower") and ": by all steps rank 1 keeps the others waiting 1" in (
+            headline(found).replace("; by", ": by").replace(", though by", ": by")
+        )
+        assert back.late is not None and "less long" in headline(back)
+
+
+def test_no_rank_of_clean_runs_keeps_the_others_waiting_nor_where_rows_tell_not(sides: dict[str, Measurement]) -> None:
+    late = [pair for pair in combinations(CLEAN, 2) if compared(sides, *pair).late is not None]
+    assert len(late) <= 1, late
+    assert compared(sides, "clean_9", "slow_loader_1").late is None, "both ranks are as late"
+    run = sides["sleep_15ms_rank1_1"].first
+    untold = Measurement(name="untold", repeats=[msgspec.structs.replace(run, late_ms={})])
+    assert compare([sides["clean_9"]], [untold]).late is None
 
 
 def test_the_step_is_the_measured_one_of_an_analysis(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def _told(part: PartChange, unit: str = "") -> str:
 def _other_work(answer: Comparison) -> str:
     """Return what a step that is as long does more or less of, which is counted and no noise."""
     told = _more_kernels(answer)
-    for words in (_beyond_noise, _unlike, _standing, _recurring):
+    for words in (_beyond_noise, _late, _unlike, _standing, _recurring):
         told += words(answer, ", and " if told else ", though ")
     return told
 
@@ -157,7 +157,21 @@ def _beyond_noise(answer: Comparison, link: str) -> str:
 
 def _besides(answer: Comparison) -> str:
     """Return what is no matter of noise of a step that is slower, or faster."""
-    return _unlike(answer, "; ") + _standing(answer, "; ") + _recurring(answer, "; ")
+    return _late(answer, "; ") + _unlike(answer, "; ") + _standing(answer, "; ") + _recurring(answer, "; ")
+
+
+def _late(answer: Comparison, link: str) -> str:
+    """Return which rank keeps the others waiting for longer, unless a part of that rank's says so."""
+    late = answer.late
+    if late is None or any(one.rank == late.rank and one.of_one_rank and not one.within_noise for one in answer.parts):
+        return ""
+    more = "longer" if late.change_ms > 0 else "less long"
+    low, high = sorted((abs(late.low_ms), abs(late.high_ms)))
+    digits = digits_of((high - low) / 2)
+    return (
+        f"{link}by all steps rank {late.rank} keeps the others waiting {figure(abs(late.change_ms), digits)} ms {more} "
+        f"({figure(low, digits)} to {figure(high, digits)})"
+    )
 
 
 def _recurring(answer: Comparison, link: str) -> str:

@@ -133,6 +133,20 @@ class GapChange(msgspec.Struct, kw_only=True, frozen=True):
     other_ms: float
 
 
+class LateChange(msgspec.Struct, kw_only=True, frozen=True):
+    """A rank on CPUs that keeps the others waiting for longer, or less long, in the median of all steady steps; ms.
+
+    It is how long after all others it first waits for them, without what either waited for a core.
+    """
+
+    rank: int
+    change_ms: float
+    low_ms: float  # 95% of all ranks at once
+    high_ms: float
+    baseline_ms: float  # 0: others are as late
+    other_ms: float
+
+
 class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
     """Steps that are longer every so often on a side, of which the step's change, a median's, says nothing."""
 
@@ -206,6 +220,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     parts: list[PartChange] = []
     amounts: list[AmountChange] = []  # what a step does more or less of, which is no matter of noise
     gaps: list[GapChange] = []  # on CPUs, most first
+    late: LateChange | None = None  # beyond noise; None: nobody is, or rows do not tell
     recurring: RecurringChange | None = None  # None: no side has any, or one is too short to tell
     kernels: list[KernelChange] = []
     matched_share: float | None = None  # of the kernels' time on both sides, what has a counterpart

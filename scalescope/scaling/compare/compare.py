@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, Reason, Verdict
-from scalescope.scaling.compare.difference import as_both_split, difference
+from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, LateChange, Reason, Verdict
+from scalescope.scaling.compare.difference import Difference, as_both_split, difference
 from scalescope.scaling.compare.environment import differing
 from scalescope.scaling.compare.gate import Limit, judge
 from scalescope.scaling.compare.kernels.gaps import standing_gaps
@@ -16,6 +16,7 @@ from scalescope.scaling.compare.kernels.work import rank_with_other_work, with_w
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import label_of, read_side
+from scalescope.scaling.compare.rows.late import late_change
 from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.compare.same_work import amounts, same_work
 from scalescope.scaling.sweeps.comparison import describe_row
@@ -186,6 +187,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         parts=parts,
         amounts=amounts(baseline.first, other.first),
         gaps=_gaps(baseline, other, found.baseline_ms, work.rate),
+        late=_late(baseline, other, found, work.rate),
         recurring=recurring_change(
             baseline, other, found.baseline_ms, (found.high_ms - found.low_ms) / 2 / found.baseline_ms, work.rate
         ),
@@ -205,6 +207,12 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
             )
         ),
     )
+
+
+def _late(baseline: Measurement, other: Measurement, found: Difference, rate: float) -> LateChange | None:
+    """Return the rank that others wait for longer, where steps do as much on both sides."""
+    alike = rate == 1.0 and found.basis == "untraced"
+    return late_change(baseline, other, (found.baseline_ms, found.other_ms)) if alike else None
 
 
 def _gaps(baseline: Measurement, other: Measurement, step_ms: float, rate: float) -> list[GapChange]:

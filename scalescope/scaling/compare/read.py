@@ -237,6 +237,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         },
         run_delay_ms=_run_delay(steady),
         free_ms=_free(steady),
+        late_ms=_lateness(steady) if on_cpu else {},
         recorded_run_delay_ms=_run_delay([row for row in rows if row.phase == "profile"]),
         info=info,
         facts=facts,
@@ -299,3 +300,14 @@ def _free(rows: Sequence[StepRow]) -> list[float]:
     """Return each step without what the rank that waited most waited for its core; none where one tells nothing."""
     told = [row.length_ms - _waited_ms(row) for row in rows if row.run_delay_ms]
     return told if len(told) == len(rows) and min(told, default=0.0) > 0 else []
+
+
+def _lateness(rows: Sequence[StepRow]) -> dict[int, list[float]]:
+    """Return by rank how long after all others it is ready in each step, ms, but for what each waited for a core."""
+    told = [row for row in rows if row.synchronised and len(row.own_ms) == len(row.own_run_delay_ms) > 1]
+    found: dict[int, list[float]] = {}
+    for row in told:
+        own = [ms - max(0.0, delay) for ms, delay in zip(row.own_ms, row.own_run_delay_ms, strict=True)]
+        for rank, ms in enumerate(own):
+            found.setdefault(rank, []).append(ms - max(own[:rank] + own[rank + 1 :]))
+    return {rank: late for rank, late in found.items() if len(late) == len(told) >= _ENOUGH_STEPS}
