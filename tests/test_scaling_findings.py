@@ -17,7 +17,17 @@ from scalescope.report.text.findings import because, first_sentence, first_to_do
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
-from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, as_costly, is_certain, weight
+from scalescope.scaling.finding import (
+    HIDDEN,
+    INPUTS,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    as_costly,
+    is_certain,
+    ranked,
+    weight,
+)
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import advice_of, stragglers_of
@@ -97,6 +107,17 @@ def test_bounds_weigh_half_and_what_can_be_taken_away_what_is_sure_of_it() -> No
         msgspec.structs.replace(sure, code=code) for code in ("copies", "late_bucket", "contention")
     )
     assert [weight(one) for one in (sure, doubtful, copies, late, contention)] == [3.5, 2.0, 3.5, 3.5, 2.0]
+    in_range = [weight(one, in_range=True) for one in (sure, doubtful, copies, late, contention)]
+    assert in_range == [4.0, 2.0, 4.0, 4.0, 2.0], "as wide as recording's cost makes it"
+
+
+def test_launching_whose_cost_recording_leaves_open_counts_by_what_is_expected_of_it() -> None:
+    """A stall of 16.4 ms came first, before launching of which 2 to 59 ms were told: it cost 26."""
+    stall = Finding(code="host_stall", ms=16.4, low_ms=15.0, high_ms=17.8, backed="replay")
+    launching = Finding(code="host_bound", ms=31.2, low_ms=2.0, high_ms=59.1, backed="replay", at_most=True)
+    assert ranked([stall, launching], in_range=True) == [launching, stall]
+    assert ranked([launching, stall]) == [stall, launching]
+    assert ranked([launching, msgspec.structs.replace(stall, ms=25.6)], in_range=True)[0].code == "host_stall"
 
 
 def test_the_first_sentence_names_two_causes_where_either_may_cost_more() -> None:

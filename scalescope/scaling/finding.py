@@ -365,18 +365,25 @@ def is_late(finding: Finding) -> bool:
     return any(row.name == LATE for row in finding.evidence)
 
 
-def weight(finding: Finding) -> float:
+def weight(finding: Finding, *, in_range: bool = False) -> float:
     """Return what a finding weighs beside others, ms: a bound is no expectation, so half of it counts.
 
     Launching can be taken away nearly whole, by replaying a recorded step (CUDA graphs), and so can copies, by pinned
     memory and a stream of their own; of a gradient that comes last, narrower ones take away what its interval begins
-    with: what is sure of them counts in full, and half of the rest.
+    with: what is sure of them counts in full, and half of the rest. `in_range`: of the step as run a range alone is
+    known. Then the interval is wide for what recording costs, and not for what can be had: its middle counts in full.
     """
     ms = finding.ms or 0.0
     if finding.at_most:
-        sure = max(0.0, finding.low_ms or 0.0) if finding.code in _TAKEN_AWAY else 0.0
-        return (ms + min(sure, ms)) / 2
+        sure = _expected_ms(finding) if in_range else max(0.0, finding.low_ms or 0.0)
+        return (ms + (min(sure, ms) if finding.code in _TAKEN_AWAY else 0.0)) / 2
     return ms
+
+
+def _expected_ms(bound: Finding) -> float:
+    """Return the middle of a bound's interval, ms; 0 where that reaches down to nothing."""
+    low, high = bound.low_ms or 0.0, bound.high_ms or 0.0
+    return (low + high) / 2 if low > 0 else 0.0
 
 
 def are_little_at_most(findings: Sequence[Finding], step_ms: float) -> bool:
@@ -398,18 +405,18 @@ def _is_little(one: Finding, little_ms: float) -> bool:
     return bound and weight(one) < little_ms
 
 
-def ranked(findings: Sequence[Finding]) -> list[Finding]:
+def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Finding]:
     """Return the findings, most costly first; what the job is (`is_all_of_it`) behind faults that are there for sure.
 
     Of all that travels, none is needless as far as is known; a rank that stands still is to be mended, if it costs
     less. A fault that is far below it goes behind it all the same, and so does what all ranks do alike, which is no
     one's fault, if it costs less than nearly as much. A bound goes behind a fault that costs nearly as much: of the one
-    nobody knows how much can be had, the other can be mended.
+    nobody knows how much can be had, the other can be mended. `in_range`: see `weight`.
     """
     sure = [one for one in findings if not one.at_most and ((one.low_ms or 0.0) > 0 or is_certain(one))]
 
     def key(one: Finding) -> tuple[float, bool, float]:
-        own = weight(one)
+        own = weight(one, in_range=in_range)
         if not (one.at_most or is_all_of_it(one)):
             return -own, False, -own
         of_all, of_rank = _NEARLY, _FAR_BELOW if is_all_of_it(one) else _NEARLY

@@ -29,7 +29,7 @@ from scalescope.scaling.findings.detectors.small_collectives import small_collec
 from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
 from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
-from scalescope.scaling.findings.in_range import hold
+from scalescope.scaling.findings.in_range import hold, is_range
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.one_block import with_blocks
 from scalescope.scaling.findings.pricing import price
@@ -74,16 +74,17 @@ def find(scene: Scene) -> list[Finding]:
     candidates = with_blocks(scene, candidates)
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
     priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
-    found = ranked(hold(scene, candidates, priced))
+    in_range = is_range(scene)
+    found = ranked(hold(scene, candidates, priced), in_range=in_range)
     unknown = profiler_cost(scene, priced)
     if unknown:  # what is known all the same comes first, if it is more than a little that may be nothing
-        found = ranked([*found, *unsteady_in_range(scene, found)])
+        found = ranked([*found, *unsteady_in_range(scene, found)], in_range=in_range)
         little = are_little_at_most(found, scene.step_ms) or are_less_than_is_unknown(found, unknown[0])
         return [*unknown, *found] if little else [*found, *unknown]
-    found = ranked([*found, *late_root(scene, found)])
+    found = ranked([*found, *late_root(scene, found)], in_range=in_range)
     bare = bare_transfer(scene.analysis, scene.replayer.records, found)
     found = with_shared_cores(scene, found) if all(map(is_no_fault, bare)) else found
-    found = ranked([*found, *(bare if not any(map(is_known, found)) else ())])
-    found = ranked([*found, *unsteady(scene, found)])
+    found = ranked([*found, *(bare if not any(map(is_known, found)) else ())], in_range=in_range)
+    found = ranked([*found, *unsteady(scene, found)], in_range=in_range)
     told = [nothing(scene), *found]
     return told if are_little_at_most(told, scene.step_ms) else found
