@@ -62,3 +62,25 @@ def test_the_same_copy_is_that_of_its_name_and_ordinal_in_each_step() -> None:
     assert list(with_quicker_copies(graph, 1.0).work_ns) == [3.0, 5.0, 8.0, 3.0, 5.0, 4.0, 1.0]
     assert list(with_quicker_copies(graph, 0.5).work_ns) == [6.0, 5.0, 8.0, 3.0, 6.0, 4.0, 1.0]
     assert with_quicker_copies(graph, 0.0) is graph
+
+
+def test_what_a_host_copies_first_is_part_of_each_of_many_small_copies(tmp_path: Path) -> None:
+    """Of 64 images moved one by one *launch less* was told: the replay began each as soon as it was handed over."""
+    staging_us, copy_us, images = 90.0, 17.0, 64
+
+    def step(trace: HostTrace, _number: int) -> None:
+        for _ in range(images):
+            with trace.inside("cpu_op", "aten::to"):
+                call = trace.call("MemcpyAsync", staging_us)
+                trace.on_device(PAGEABLE, "gpu_memcpy", max(trace.clock + 1.0, trace.device_free), copy_us, call)
+                trace.synchronise()
+            trace.python()
+        for _ in range(100):
+            trace.kernel("aten::mm", 100.0)
+
+    HostTrace(0, 1).steps(len(COPIES_US), step).write(tmp_path / "one_by_one")
+    (run,) = analyze([tmp_path / "one_by_one"], 1, write=False)
+    assert isinstance(run, RunAnalysis)
+    first = run.findings[0]
+    assert first.code == "copies" and first.ms is not None
+    assert 0.8 * images * (staging_us + copy_us) < 1e3 * first.ms < 1.3 * images * (staging_us + copy_us)

@@ -24,7 +24,7 @@ import numpy as np
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, data_between
-from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.waits import wait_of
@@ -342,10 +342,13 @@ def _bounds(graph: Graph, rows: Sequence[int]) -> Intervals:
 def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
     """Find the launch latency, each activity's dispatch, and what of the trace nothing explains."""
     launch: dict[int, float] = {}
+    staged: dict[int, int] = {}
     clock = graph.begins[rank] - record.calls[0].start if record.calls else 0.0
     for host, call in zip(graph.calls[rank], record.calls, strict=True):
         if host.launches >= 0:
             launch[host.launches] = call.start + clock
+            if _is_staged(graph.activities[host.launches]):
+                staged[host.launches] = call.end - call.start
     graph.latency[rank] = _latency(graph, rank, launch)
     ends = sorted((graph.activities[at].traced_end, at) for stream in graph.order[rank] for at in stream)
     end_times = np.array([end for end, _ in ends], np.int64)
@@ -363,13 +366,14 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                 before = at
                 continue
             gap = node.traced_start - free
-            if gap > LONGEST_DISPATCH_NS:
+            dispatch = LONGEST_DISPATCH_NS + staged.get(at, 0)
+            if gap > dispatch:
                 helper = _ended_right_before(graph, ends, end_times, node, before)
                 if helper >= 0:
                     graph.after.setdefault(at, []).append(helper)
                     gap = node.traced_start - graph.activities[helper].traced_end
             # a run loop's thread comes when the machine lets it: all of that is its dispatch
-            longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else LONGEST_DISPATCH_NS
+            longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else dispatch
             if gap > longest and node.step < 0 and node.traced_start < edges[0]:
                 node.not_before = float(node.traced_start)  # what it waited for was launched before the trace began
                 before = at
@@ -380,7 +384,7 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
             else:
                 held_up.append(node.dispatch_ns)
             if gap > longest and node.kind != COMMUNICATION:
-                left, right = max(node.traced_start - gap + LONGEST_DISPATCH_NS, edges[0]), node.traced_start
+                left, right = max(node.traced_start - gap + dispatch, edges[0]), node.traced_start
                 node.beyond_ns = float(max(0, right - left))
                 unexplained += node.beyond_ns
             before = at
@@ -391,6 +395,11 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
         for node in launched_late:
             node.late_ns = max(0.0, node.dispatch_ns - typical)
             node.dispatch_ns -= node.late_ns
+
+
+def _is_staged(node: Activity) -> bool:
+    """Tell whether the host copies what a copy is to move, before it begins: pages that no device reads."""
+    return node.kind == COPY and "Pageable -> Device" in node.name
 
 
 def _latency(graph: Graph, rank: int, launch: Mapping[int, float]) -> float:
