@@ -215,11 +215,15 @@ def test_what_may_cost_nothing_names_nobody_firmly() -> None:
     assert "exposed copies cost at most 1.0 ms" in run_verdict(run).headline, "a bound says so already"
 
 
-def test_one_count_alone_claims_no_scaling() -> None:
+def test_one_count_alone_claims_no_scaling_and_tells_where_its_step_goes() -> None:
+    """A study on one GPU ended with its throughput alone."""
     alone = msgspec.structs.replace(study(), efficiency=study().efficiency[:1], waterfall=[])
     verdict = study_verdicts(alone, answers())[0]
-    assert verdict.level == "unknown" and "no other count to compare with" in verdict.headline
-    assert "efficiency" not in verdict.headline
+    assert verdict.headline == run_verdict(answers()[0]).headline and verdict.advice
+    assert "There is no other count to compare with." in verdict.notes and "efficiency" not in verdict.text
+    untraced = study_verdicts(alone, [])[0]
+    assert untraced.level == "unknown" and "1 GPU does" in untraced.headline
+    assert "no other count to compare with" in untraced.headline
 
 
 def test_an_empty_study_says_so_with_its_reasons() -> None:

@@ -1,5 +1,6 @@
 """A study's answers in plain sentences: a verdict a series, by its throughput and its waterfall. Pure functions."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from scalescope.records.rows import SweepRow
@@ -41,6 +42,8 @@ from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
+_NO_OTHER = "there is no other count to compare with."
+
 
 def study_verdicts(
     study: StudyAnalysis, runs: Sequence[RunAnalysis], sweep_rows: Sequence[SweepRow] = ()
@@ -63,12 +66,14 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     first, last = points[0], points[-1]
     of_series = [run for point in points for run in runs if run.name == point.run]
     kind = kinds.get(last.run)
+    if len(points) == 1 and of_series:
+        return _of_one_count(study, series, of_series[0])
     sentences: list[str] = []
     notes: list[str] = []
     advice = ""
     if len(points) == 1:
-        done = _throughput(last, points)
-        headline = f"{devices(last.world_size, kind)} do {done}; there is no other count to compare with."
+        does = "does" if last.world_size == 1 else "do"
+        headline = f"{devices(last.world_size, kind)} {does} {_throughput(last, points)}; {_NO_OTHER}"
         level: Level = "unknown"
     else:
         of_one = "one" if first.world_size == 1 else devices(first.world_size, kind)
@@ -123,6 +128,13 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         ends = [run for run in of_series[:1] if is_doubtful(run)]
     cautions = cautions_of(of_series, alike=ends)
     return Verdict(series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions)
+
+
+def _of_one_count(study: StudyAnalysis, series: str, run: RunAnalysis) -> Verdict:
+    """Return what a series' only run says of its step: how it scales, nothing tells."""
+    own = run_verdict(run)
+    notes = (capitalized(_NO_OTHER), *own.notes, *_outlook_sentences(study, series, [run]))
+    return dataclasses.replace(own, subject=series, notes=notes)
 
 
 def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:
