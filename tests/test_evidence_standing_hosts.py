@@ -287,3 +287,25 @@ def test_stalls_step_after_step_are_no_chance_of_a_host_that_is_interrupted_by_c
     ]
     common = cast("CommonSteps", SimpleNamespace(on_cpu=True, ranks=[0, 1], by_rank={}))
     assert len(not_starved(common, stalls, [cause("host_starved", interrupted, "interruptions")])) == kept
+
+
+@pytest.mark.parametrize(("pause_us", "found"), [(550.0, 2), (250.0, 0)])
+def test_a_place_in_several_passes_is_one_where_gradients_are_accumulated(
+    pause_us: float, found: int, tmp_path: Path
+) -> None:
+    """Python for 4% of a step in each of two forward passes, the second behind a backward pass: launching was told."""
+    layers = 120
+
+    def step(trace: HostTrace, _number: int) -> None:
+        for _ in range(2):
+            trace.kernel("aten::embedding", 10.0)
+            trace.idle(pause_us)
+            forward(trace, 10.0, layers)
+            backward(trace, 10.0, layers)
+        optimise(trace)
+
+    causes = causes_of(tmp_path, step)
+    assert [(one.code, one.rank) for one in causes if one.code != "host_bound"] == [("host_stall", None)] * found
+    assert {one.place.phase for one in causes if one.place} == ({"forward", "backward"} if found else set())
+    first = _first_finding(tmp_path)
+    assert not found or (because(first).count("before aten::") == 1 and "1.1 ms a step" in because(first))

@@ -38,6 +38,8 @@ _SHARE_OF_ALL = 0.05
 _LEAST_OF_ALL_NS = 500_000
 #: The same for a collective of Python objects: who stands still there pickles, and is not just slow at launching.
 _SHARE_OF_OBJECTS = 0.01
+#: A place in whichever pass: the operators before and after it, and the one around it.
+_Anywhere = tuple[str, str, str]
 _OF_OBJECTS = frozenset(OBJECT_COLLECTIVES.values())
 #: One gap of a stall is at least so long, ns, and so many times as long as the others' longest at that place.
 _LEAST_NS = 60_000
@@ -62,13 +64,14 @@ def stall_causes(common: CommonSteps) -> list[HostCause]:
     lowest_floors = [-one for one in largest_of_others(floors)] if len(floors) > 1 else []
     by_place = _by_place(common)
     objects = _objects_ns(_Place(common, place, by_place) for place in by_place if of_objects(place) is not None)
+    passes = _in_all_passes(common, by_place)
     found = []
     for place in sorted(by_place):
         there = _Place(common, place, by_place)
         alone = there.alone(slowness, lowest_floors)
         found += alone
         named = objects.get(of_objects(place) or "")
-        found += there.together({cause.rank for cause in alone}, named)
+        found += there.together({cause.rank for cause in alone}, named, passes[_whichever_pass(place)])
     return found
 
 
@@ -87,6 +90,23 @@ def _objects_ns(places: "Iterable[_Place]") -> dict[str, Ints]:
         if (name := of_objects(one.place)) is not None:
             ns = one.ns.min(axis=0)
             found[name] = found[name] + ns if name in found else ns
+    return found
+
+
+def _whichever_pass(place: GapLocation) -> _Anywhere:
+    return place.before, place.after, place.inside
+
+
+def _in_all_passes(common: CommonSteps, by_place: Mapping[GapLocation, "_Those"]) -> dict[_Anywhere, Ints]:
+    """Return what all ranks stand still for in each step between the same operators, whichever pass they belong to.
+
+    Where gradients are accumulated, a forward pass lies before the first backward pass, and others behind it.
+    """
+    found: dict[_Anywhere, Ints] = {}
+    for place in by_place:
+        ns = _Place(common, place, by_place).ns.min(axis=0)
+        anywhere = _whichever_pass(place)
+        found[anywhere] = found[anywhere] + ns if anywhere in found else ns
     return found
 
 
@@ -190,13 +210,14 @@ class _Place:
             and _mostly(counts * row.several.typical_ns) >= share * self.common.step_ns
         )
 
-    def together(self, alone: Set[int | None], named: Ints | None) -> list[HostCause]:
+    def together(self, alone: Set[int | None], named: Ints | None, in_all_passes: Ints) -> list[HostCause]:
         """Return the stall that all ranks have in common here; what ranks `alone` have beyond it is told of them.
 
         `named`: where it is for a collective of objects, what that takes at all of its places, in each step.
+        `in_all_passes`: what they stand still for between these operators in each step, in whichever pass.
         """
         base = self.ns.min(axis=0)
-        large = _mostly(base[self.told]) >= _SHARE_OF_ALL * self.common.step_ns
+        large = _mostly(in_all_passes[self.told]) >= _SHARE_OF_ALL * self.common.step_ns
         single = _mostly(self.longest.min(axis=0)[self.told]) >= max(
             _SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS
         )

@@ -34,6 +34,7 @@ _KINDS: dict[str, Literal["operator", "annotation"]] = {
     "annotation": "annotation",
 }
 _MOST_EVIDENCE = 3
+_GAP = "gap_before "
 #: A stall so many times as long as a host's interruptions are in the mean is one of them: half of them are longer.
 _ONE_OF_THEM = 2.0
 #: Operators that copy a tensor to where the host reads it.
@@ -288,10 +289,21 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
 
 
 def _evidence(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:
-    rows = [_row(figure, cause) for cause in causes for figure in cause.evidence]
+    rows = _in_whichever_pass([_row(figure, cause) for cause in causes for figure in cause.evidence])
     largest = max(causes, key=lambda cause: cause.typical_ns)
     each = [_each_pass(largest)] if largest.each_pass_ns else []
     return (*sorted(rows, key=lambda row: -(row.ms or 0.0))[:_MOST_EVIDENCE], *each)
+
+
+def _in_whichever_pass(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+    """Return the rows, of gaps before one operator in several passes as one."""
+    found: dict[object, EvidenceRow] = {}
+    for at, row in enumerate(rows):
+        alike = row.name if row.name.startswith(_GAP) and row.others_ms is None else at
+        if (same := found.get(alike)) is not None:
+            row = replace(same, ms=(same.ms or 0.0) + (row.ms or 0.0), calls=(same.calls or 0.0) + (row.calls or 0.0))
+        found[alike] = row
+    return list(found.values())
 
 
 def _of_objects(cause: HostCause) -> bool:
@@ -310,7 +322,7 @@ def _each_pass(cause: HostCause) -> EvidenceRow:
 def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
     name = f"{figure.name} in {figure.inside}" if figure.inside and figure.name else figure.name or figure.inside
     if figure.kind == "gap" and cause.place is not None:
-        name = f"gap_before {cause.place.after or 'the end of the step'}"
+        name = f"{_GAP}{cause.place.after or 'the end of the step'}"
         objects = [one for one in (cause.place.inside, cause.place.before) if one in OBJECT_COLLECTIVES.values()]
         if objects:  # which unpickles, inside or at its end
             name = f"gap_in {objects[0]}"
