@@ -118,6 +118,15 @@ def test_a_kernel_that_one_rank_alone_launches_besides_is_named_though_the_step_
         [msgspec.structs.replace(told, rank=1, work=None)], before, after, {"other": (0.0, 1870.0)}, 1
     )
     assert of_rank.work is not None and of_rank.work.rank is None, "the part says whose it is"
+    slow = msgspec.structs.replace(told, rank=0, change_ms=59.0, low_ms=20.0, high_ms=80.0, work=None)
+    (surer,) = with_work([slow], before, after, {"other": (0.0, 1870.0)}, 1)
+    assert surer.rank == 0 and surer.work is not None and surer.work.rank == 1, "a slow window is another rank's"
+    assert not surer.within_noise and surer.told_ms == pytest.approx(1.87)
+    alike = Comparison(
+        baseline="a", other="b", verdict="same", change_ms=1.9, low_ms=-9.0, high_ms=9.9,
+        baseline_ms=47.0, other_ms=48.9, parts=[surer],
+    )  # fmt: skip
+    assert "other 4 calls a step for 3 on rank 1 (+1.9 ms)" in headline(alike)
     several = counted("several", {"other": 4})
     assert rank_with_other_work(before, several) is None, "all ranks' is nobody's alone"
     unsteady = counted("unsteady", {"other": 3}, {"other": 4})

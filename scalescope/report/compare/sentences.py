@@ -129,8 +129,8 @@ def moved(answer: Comparison) -> list[PartChange]:
 
 def _told(part: PartChange, unit: str = "") -> str:
     """Return what is sure of a part's change: all of it, or what more kernels take."""
-    if part.within_noise and part.work is not None and part.work.change_ms is not None:
-        return signed(part.work.change_ms, part.work.low_ms or 0.0, part.work.high_ms or 0.0, unit)
+    if (more := part.counted) is not None and more.change_ms is not None:
+        return signed(more.change_ms, more.low_ms or 0.0, more.high_ms or 0.0, unit)
     return signed(part.change_ms, part.low_ms, part.high_ms, unit)
 
 
@@ -301,6 +301,8 @@ def calls(work: CountedWork) -> str:
 def _because(part: PartChange, answer: Comparison) -> str:
     """Return in brackets whose part it is, and what stands beside its change."""
     told = [f"rank {part.rank}" if part.of_one_rank else "on every rank"] if part.rank is not None else []
+    if part.counted is not None and part.counted.rank is not None:
+        told = [f"rank {part.counted.rank}"]
     own = [one for one in answer.kernels if one.kind == part.name]
     grown = {one: (one.other_us - one.baseline_us) / 1e3 for one in own}
     whole = part.told_ms or part.change_ms

@@ -87,11 +87,21 @@ class PartChange(msgspec.Struct, kw_only=True, frozen=True):
         return self.others_ms * self.change_ms <= 0 or abs(self.others_ms) < _ALIKE * abs(self.change_ms)
 
     @property
+    def counted(self) -> CountedWork | None:
+        """Return the work that is done besides, where that is what is sure of the change: the change may be noise, or
+        is another rank's, which a slow window made the one that the others wait for.
+        """
+        if self.work is None or self.work.change_ms is None:
+            return None
+        elsewhere = self.rank is not None and self.work.rank not in (None, self.rank)
+        return self.work if self.within_noise or elsewhere else None
+
+    @property
     def told_ms(self) -> float | None:
-        """Return what is sure of the change: it, or where that may be noise the time of what is done besides."""
-        if not self.within_noise:
-            return self.change_ms
-        return self.work.change_ms if self.work is not None else None
+        """Return what is sure of the change: the time of what is done besides, or all of it; None where it is noise."""
+        if self.counted is not None:
+            return self.counted.change_ms
+        return None if self.within_noise else self.change_ms
 
 
 class KernelChange(msgspec.Struct, kw_only=True, frozen=True):

@@ -67,7 +67,7 @@ def _work(
 ) -> CountedWork | None:
     """Return a part's work; `alone`: µs, see Matched; `sign`: 1 where OTHER does more, -1 where less, 0: not told."""
     before, after = (_counted(side, part, rank) for side in sides)
-    rank = rank if part.rank is None else None  # else the part says it
+    rank = rank if part.rank != rank else None  # else the part says it
     if before is None or after is None:
         return None
     if (after - before) * sign <= 0 or alone[sign < 0] or not alone[sign > 0]:
@@ -82,10 +82,12 @@ def _work(
 
 
 def _counted(side: Measurement, part: PartChange, rank: int | None) -> int | None:
-    """Return how many kernels of a kind a step launches on the part's rank, else on `rank`, else on each; None where
-    steps differ.
+    """Return how many kernels of a kind a step launches on `rank`, else on the part's, else on each; None where steps
+    differ.
+
+    By a slow window of few steps another rank may seem to be the one that the others wait for: what is counted is sure.
     """
-    of_rank = part.rank if part.rank is not None else rank
+    of_rank = rank if rank is not None else part.rank
     if part.name not in KINDS:
         return None
     kind = KINDS.index(part.name)
