@@ -95,6 +95,7 @@ class Job:
             vocabulary=size.vocabulary,
             attention="auto",
             loss_kernel="singles",
+            gelu="torch",
         )
         with device:
             network = Gpt(config)

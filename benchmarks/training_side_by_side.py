@@ -9,7 +9,7 @@ Everything else is the same on both sides: the batch and its data, bf16 autocast
 clipping (fused SGD for ResNet), one process, one GPU. Ours runs as a training job runs it: composed from conf/,
 strategy and all. Every repeat runs a block of steps of each side, in turn, at each side's batch sizes; what counts is
 a side's best batch size. Steps are timed by events on the device. Writes every step's time, and prints the medians.
-`--sides "scalescope,scalescope otherwise"` has ours beside ours with the other one of two kernels (OTHERWISE), and
+`--sides "scalescope,scalescope otherwise"` has ours beside ours with another kernel (OTHERWISE, `--otherwise KEY=VALUE`), and
 `scalescope by bucket` is ours in a graph a gradient bucket, as on several ranks; on one it is one graph by default.
 """
 
@@ -40,8 +40,8 @@ from scalescope.train.models.network import build_model
 from scalescope.train.models.precision import Precision
 from scalescope.train.strategies.build import build_strategy
 
-#: The keys that put the other kernels in, which are not the default.
-OTHERWISE = {"gpt": "model.loss_kernel=singles", "resnet": "model.norm=torch"}
+#: The keys that put other kernels in, which are not the default.
+OTHERWISE = {"gpt": "model.gelu=torch", "resnet": "model.norm=torch"}
 BY_BUCKET = "strategy.compile_by_bucket=true"
 DEVICE = torch.device("cuda", 0)
 WARMUP = 5  # steps of each block that are not timed: clocks and the allocator settle
@@ -75,7 +75,10 @@ def _sides(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Step
             yield f"{name}/{batch}", partial(_published, name, batch, options)
     for batch in options.our_batch_sizes or options.batch_sizes:
         yield f"scalescope/{batch}", partial(_ours, batch, options)
-        yield f"scalescope otherwise/{batch}", partial(_ours, batch, options, (OTHERWISE[options.model],))
+        yield (
+            f"scalescope otherwise/{batch}",
+            partial(_ours, batch, options, (options.otherwise or OTHERWISE[options.model],)),
+        )
         yield f"scalescope by bucket/{batch}", partial(_ours, batch, options, (BY_BUCKET,))
 
 
@@ -195,6 +198,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch-sizes", type=_sizes, help="theirs; default 32,64 for gpt and 256,512 for resnet")
     parser.add_argument("--our-batch-sizes", type=_sizes, help="default: the same")
     parser.add_argument("--sides", default="nanoGPT,torchvision,timm,scalescope", help="which of them to run")
+    parser.add_argument("--otherwise", metavar="KEY=VALUE", help="what `scalescope otherwise` has that ours has not")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True, help="every step's time, as JSON lines")

@@ -40,6 +40,7 @@ def gpt(context: int, vocabulary: int = 65_536) -> GptConfig:
         vocabulary=vocabulary,
         attention="auto",
         loss_kernel="singles",
+        gelu="torch",
     )
 
 

@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 def gpt(**changes: int) -> GptConfig:
     values = {"layers": 2, "heads": 2, "width": 64, "context": 64, "vocabulary": 256, "batch_size": 2, **changes}
-    return GptConfig(kind="gpt", name="gpt", attention="auto", loss_kernel="singles", **values)
+    return GptConfig(kind="gpt", name="gpt", attention="auto", loss_kernel="singles", gelu="torch", **values)
 
 
 def resnet(image_size: int) -> ResNetConfig:

@@ -33,7 +33,8 @@ def test_gpt_equals_transformers_gpt2() -> None:
     config = transformers.GPT2Config(n_layer=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     theirs = transformers.GPT2LMHeadModel(config).to(DEVICE)
     ours = Gpt(GptConfig(kind="gpt", name="gpt", batch_size=2, layers=4, heads=12, width=768, context=1024,
-                         vocabulary=50257, attention="auto", loss_kernel="singles")).to(DEVICE)  # fmt: skip
+                         vocabulary=50257, attention="auto", loss_kernel="singles",
+                         gelu="torch")).to(DEVICE)  # fmt: skip
     ours.load_state_dict(from_gpt2(theirs.state_dict()))
     tokens = torch.randint(50257, (2, 257), device=DEVICE)
     expected = theirs(tokens[:, :-1]).logits

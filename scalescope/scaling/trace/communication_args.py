@@ -101,7 +101,8 @@ def gradient_of(dims: bytes, types: bytes) -> GradientArgs | None:
 
 #: Operators that do most of a model's work, and which of their arguments grows with the batch.
 MULTIPLIES = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::linear": 0, "aten::convolution": 0,
-              "aten::convolution_backward": 0}  # fmt: skip
+              "aten::convolution_backward": 0, "scalescope::linear_gelu": 0,
+              "scalescope::product_gelu_gradient": 0}  # fmt: skip
 
 
 def multiplied_of(dims: bytes, name: str) -> int:

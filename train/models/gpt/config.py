@@ -29,10 +29,12 @@ class GptConfig(TextModelConfig):
     width: int = key()
     attention: str = key()
     loss_kernel: str = key(added_as="singles")
+    gelu: str = key(added_as="torch")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("model.attention", self.attention, ("auto", "flash", "cudnn", "efficient", "math"))
+        choose("model.gelu", self.gelu, ("auto", "fused", "torch"))
         choose("model.loss_kernel", self.loss_kernel, ("singles", "eights"))
         check_numbers(self, "model.", layers=COUNT, heads=COUNT, width=COUNT)
         if self.width % self.heads:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from scalescope.train.kernels.cross_entropy import can_fuse, linear_cross_entropy
+from scalescope.train.kernels.mlp import fuses_gelu, mlp
 from scalescope.train.models.gpt.attention import choose_attention, chosen_attention
 from scalescope.train.models.gpt.config import GptConfig
 from scalescope.train.models.gpt.slices import slice_layers
@@ -65,8 +66,11 @@ class Mlp(nn.Module):
         super().__init__()
         self.c_fc = nn.Linear(config.width, 4 * config.width)
         self.c_proj = nn.Linear(4 * config.width, config.width)
+        self.gelu = config.gelu
 
     def forward(self, x: Tensor) -> Tensor:
+        if fuses_gelu(self.gelu, x, self.c_fc, self.c_proj):
+            return mlp(x, self.c_fc, self.c_proj)
         return self.c_proj(_gelu(self.c_fc(x)))  # (B, T, 4C) between
 
 
