@@ -9,8 +9,9 @@ Everything else is the same on both sides: the batch and its data, bf16 autocast
 clipping (fused SGD for ResNet), one process, one GPU. Ours runs as a training job runs it: composed from conf/,
 strategy and all. Every repeat runs a block of steps of each side, in turn, at each side's batch sizes; what counts is
 a side's best batch size. Steps are timed by events on the device. Writes every step's time, and prints the medians.
-`--sides "scalescope,scalescope otherwise"` has ours beside ours with another kernel (OTHERWISE, `--otherwise KEY=VALUE`), and
-`scalescope by bucket` is ours in a graph a gradient bucket, as on several ranks; on one it is one graph by default.
+`--sides "scalescope,scalescope otherwise"` has ours beside ours with another kernel (OTHERWISE, or that of
+`--otherwise`), and `scalescope by bucket` is ours in a graph a gradient bucket, as on several ranks; on one it is one
+graph by default.
 """
 
 import argparse
