@@ -115,19 +115,21 @@ def test_layers_on_which_something_hangs_are_called() -> None:
 def test_auto_fuses_what_is_compiled_in_bf16_where_the_products_are(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = layers(8, torch.bfloat16)
 
-    def fused(kind: str, dtype: torch.dtype) -> tuple[bool, bool]:
+    def fused(kind: str, dtype: torch.dtype, rows: int = 4) -> tuple[bool, bool]:
         """Return whether it is as written, and compiled."""
         torch._dynamo.reset()
-        x = torch.zeros(1, 8, dtype=dtype)
+        x = torch.zeros(rows, 8, dtype=dtype)
         asked = torch.compile(
             lambda x: x + 1 if fuses_gelu(kind, x, first, second) else x, backend="eager", fullgraph=True
         )
         return fuses_gelu(kind, x, first, second), bool(asked(x).any())
 
     monkeypatch.setattr("scalescope.train.kernels.mlp.has_gelu_products", lambda device: True)
+    monkeypatch.setattr("scalescope.train.kernels.mlp._LEAST", 4 * 32)
     kinds = ("torch", "auto", "fused")
     assert [fused(kind, torch.bfloat16) for kind in kinds] == [(False, False), (False, True), (True, True)]
     assert fused("auto", torch.float32) == (False, False)
+    assert fused("auto", torch.bfloat16, rows=3) == (False, False), "small ones cost the host more than they save"
     monkeypatch.setattr("scalescope.train.kernels.mlp.has_gelu_products", lambda device: False)
     assert [fused(kind, torch.bfloat16) for kind in kinds] == [(False, False), (False, False), (True, True)]
 
