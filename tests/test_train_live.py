@@ -28,7 +28,9 @@ from scalescope.scaling.analyze import analyze_run
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.clock import CpuClock
 from scalescope.train.measure.lateness import Lateness, LateRank
+from scalescope.train.measure.loading import describe_both
 from scalescope.train.measure.schedule import Schedule, Window
+from scalescope.train.script.announce import late
 from scalescope.train.script.exchange_marks import Waits, keep_groups_for_reducers, mark_exchanges
 from tests.anomaly_script_job import GROWS_FROM as SCRIPT_GROWS_FROM
 from tests.late_rank_job import SLEEP_S, SLEEPS_FROM
@@ -61,6 +63,38 @@ def test_a_rank_is_late_that_comes_last_by_a_share_of_the_step_in_most_steps() -
     assert late_after(by_turns) is None  # last, but not the same one
     once = [row(step, [5.0, 90.0 if step == 4 else 5.0]) for step in range(10)]
     assert late_after(once) is None
+
+
+def test_a_rank_that_merely_waits_for_a_core_is_not_late_and_the_wait_is_said() -> None:
+    """*Rank 1 is 40.4 ms late a step* was said of a rank without a core, where the other computed in Python."""
+    waits = [54.0, 114.0, 60.0, 97.0, 82.0, 58.0, 91.0, 70.0, 66.0, 76.0]
+    rows = [
+        row(step, [82.0, 80.0 + ms], step_ms=[200.0, 200.0], run_delay_ms=[5.0, ms + 2.0], own_run_delay_ms=[3.0, ms])
+        for step, ms in enumerate(waits)
+    ]
+    lateness = Lateness()
+    for one in rows:
+        lateness.take(one)
+    assert lateness.late is None and lateness.waits is not None and lateness.is_news(None)
+    assert not lateness.is_news(None, lateness.waits)
+    told = describe_both(None, None, lateness.waits)
+    assert told == "ranks wait 75.0 ms of a step for a core (38% of it)"
+    assert late(14, None, None, lateness.waits) == f"step 14: {told}"
+    unknown = [msgspec.structs.replace(one, run_delay_ms=[], own_run_delay_ms=[]) for one in rows]
+    assert late_after(unknown) == LateRank(1, 71.0, 200.0)  # where nothing tells, own times stand as they are
+    both = [msgspec.structs.replace(one, own_ms=[one.own_ms[0] + 30.0, one.own_ms[1]]) for one in rows]
+    found = late_after(both)
+    assert found is not None and found.rank == 0  # who is late beside that is named
+
+
+def test_ranks_that_share_cores_are_late_by_no_more_than_their_own_noise() -> None:
+    """Of a clean run rank 1 was said to be late, and then rank 0."""
+    by_ms = [9.0, 1.0, 11.0, 2.0, 14.0, -3.0, 8.0, 16.0, -1.0, 7.0]  # last in 8 of 10 steps of 100 ms, by 7.5
+    noisy = [row(step, [80.0, 80.0 + ms], step_ms=[100.0, 100.0]) for step, ms in enumerate(by_ms)]
+    assert late_after(noisy) is None
+    surely = [row(step, [80.0, 88.0 + ms / 3], step_ms=[100.0, 100.0]) for step, ms in enumerate(by_ms)]
+    found = late_after(surely)
+    assert found is not None and found.rank == 1
 
 
 def test_steps_that_tell_nothing_are_passed_over() -> None:

@@ -1,7 +1,8 @@
 """Which rank the others wait for, while the job runs: by each rank's own time until ranks first exchange something.
 
 Steps of ranks that wait for one another take equally long on all of them, whoever is late. The time until the exchange
-does not: there a late rank stands out by what it is late. Torch-free.
+does not: there a late rank stands out by what it is late. A rank that had no core meanwhile is not late by itself: what
+it waited for one is taken off, and told as what it is. Torch-free.
 """
 
 import statistics
@@ -9,12 +10,16 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from scalescope.records.rows import StepRow
+from scalescope.records.statistics import is_beyond_chance
+from scalescope.records.steps.core_waits import WAITS_FOR_CORES, waited_ms, without_waits_ms
 
 _STEPS = 10  # that the others waited in; so many are looked at
 _LOOK_EVERY = 5  # steps: a look takes longer than taking a step does
 _MOST_OF_THEM = 0.8
 _SHARE = 0.05  # of the step; what costs less is not said live
 _WORSE = 2.0  # times as late as was said last: said again
+#: Of two ranks either may come last in most steps by chance; of more, none does.
+_EITHER = 2
 
 
 @dataclass(frozen=True)
@@ -27,11 +32,20 @@ class LateRank:
 
 
 @dataclass(frozen=True)
+class CoreWaits:
+    """What the rank that waits most for a core does so a step: the median of the last steps."""
+
+    ms: float
+    step_ms: float
+
+
+@dataclass(frozen=True)
 class _Step:
     last: int  # the rank that came last
     usual_ms: float  # the ranks' lower median
-    own_ms: list[float]
+    own_ms: list[float]  # without what each waited for a core
     length_ms: float
+    waited_ms: float | None
 
 
 class Lateness:
@@ -42,21 +56,28 @@ class Lateness:
         self._taken = 0
         #: The rank that is late now; None where none is, or too few steps are known.
         self.late: LateRank | None = None
+        #: What ranks wait for cores now; None where that is no word worth, or nothing tells.
+        self.waits: CoreWaits | None = None
 
     def take(self, row: StepRow) -> None:
         """Take a step of a job whose ranks wait for one another; profiled and warm-up steps tell nothing."""
-        own_ms = row.own_ms
-        if row.phase == "steady" and row.synchronised and len(own_ms) > 1:
+        if row.phase == "steady" and row.synchronised and len(row.own_ms) > 1:
+            own_ms = without_waits_ms(row)
             usual_ms = sorted(own_ms)[(len(own_ms) - 1) // 2]
-            self._steps.append(_Step(own_ms.index(max(own_ms)), usual_ms, own_ms, row.length_ms))
+            self._steps.append(_Step(own_ms.index(max(own_ms)), usual_ms, own_ms, row.length_ms, waited_ms(row)))
             self._taken += 1
             if self._taken % _LOOK_EVERY == 0:
                 self.late = self._find()
+                self.waits = self._find_waits()
 
-    def is_news(self, said: LateRank | None) -> bool:
-        """Tell whether another rank is late than the one that was `said` last, or that one much later."""
-        late = self.late
-        return late is not None and (said is None or late.rank != said.rank or late.late_ms > _WORSE * said.late_ms)
+    def is_news(self, said: LateRank | None, said_waits: CoreWaits | None = None) -> bool:
+        """Tell whether another rank is late than the one that was `said` last, or that one much later.
+
+        Or whether ranks wait for cores, or much longer than was said.
+        """
+        late, waits = self.late, self.waits
+        is_late = late is not None and (said is None or late.rank != said.rank or late.late_ms > _WORSE * said.late_ms)
+        return is_late or (waits is not None and (said_waits is None or waits.ms > _WORSE * said_waits.ms))
 
     def _find(self) -> LateRank | None:
         if len(self._steps) < _STEPS:
@@ -66,9 +87,27 @@ class Lateness:
         step_ms = statistics.median(step.length_ms for step in self._steps)
         if often < _MOST_OF_THEM * _STEPS or late_ms < _SHARE * step_ms:
             return None
-        return LateRank(rank, late_ms, step_ms)
+        # later than all others by a share worth a word for sure: ranks that share cores are late by turns
+        least_ms = [step.own_ms[rank] - max(_others(step.own_ms, rank)) - _SHARE * step_ms for step in self._steps]
+        return LateRank(rank, late_ms, step_ms) if is_beyond_chance(least_ms, _EITHER) else None
+
+    def _find_waits(self) -> CoreWaits | None:
+        told = [step.waited_ms for step in self._steps if step.waited_ms is not None]
+        if len(told) < _STEPS:
+            return None
+        ms, step_ms = statistics.median(told), statistics.median(step.length_ms for step in self._steps)
+        return CoreWaits(ms, step_ms) if ms >= WAITS_FOR_CORES * step_ms else None
+
+
+def _others(own_ms: list[float], rank: int) -> list[float]:
+    return own_ms[:rank] + own_ms[rank + 1 :]
 
 
 def describe_late(late: LateRank) -> str:
     """Return who is late in a few words."""
     return f"rank {late.rank} is {late.late_ms:,.1f} ms late a step ({late.late_ms / late.step_ms:.0%} of it)"
+
+
+def describe_waits(waits: CoreWaits) -> str:
+    """Return what ranks wait for cores, in a few words: whose doing it is, nothing tells."""
+    return f"ranks wait {waits.ms:,.1f} ms of a step for a core ({waits.ms / waits.step_ms:.0%} of it)"

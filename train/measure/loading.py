@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from scalescope.records.rows import StepRow
-from scalescope.train.measure.lateness import LateRank, describe_late
+from scalescope.train.measure.lateness import CoreWaits, LateRank, describe_late, describe_waits
 
 _STEPS = 10
 _LOOK_EVERY = 5
@@ -77,8 +77,15 @@ def describe_loading(slow: SlowLoading) -> str:
     return f"rank {slow.rank} loads data {slow.ms:,.1f} ms longer a step {share}"
 
 
-def describe_both(late: LateRank | None, slow: SlowLoading | None) -> str:
-    """Return which rank is late and what hosts load, in a few words: a rank that loads for it is said once."""
-    if late is not None and slow is not None and slow.rank == late.rank:
-        return f"{describe_late(late)}, loading data for {slow.ms:,.1f} ms of that"
-    return ", ".join([*([describe_late(late)] if late else []), *([describe_loading(slow)] if slow else [])])
+def describe_both(late: LateRank | None, slow: SlowLoading | None, waits: CoreWaits | None = None) -> str:
+    """Return which rank is late, what ranks wait for cores and what hosts load, in a few words.
+
+    A rank that loads for it is said once.
+    """
+    first = [describe_late(late)] if late is not None else []
+    rest = [describe_waits(waits)] if waits is not None else []
+    if slow is not None and late is not None and slow.rank == late.rank:
+        first = [f"{describe_late(late)}, loading data for {slow.ms:,.1f} ms of that"]
+    elif slow is not None:
+        rest = [*rest, describe_loading(slow)]
+    return ", ".join([*first, *rest])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scalescope.records.folder import RunFolder
 from scalescope.train.measure.anomaly import Anomaly
-from scalescope.train.measure.lateness import LateRank
+from scalescope.train.measure.lateness import CoreWaits, LateRank
 from scalescope.train.measure.loading import SlowLoading, describe_both
 from scalescope.train.measure.schedule import Window
 
@@ -59,9 +59,9 @@ def kept(step: int, windows: Sequence[Window], folder: Path) -> str:
     )
 
 
-def late(step: int, rank: LateRank | None, slow: SlowLoading | None = None) -> str:
-    """Return which rank the others wait for, and who loads for how long, from which step on that is known."""
-    return f"step {step}: {describe_both(rank, slow)}"
+def late(step: int, rank: LateRank | None, slow: SlowLoading | None = None, waits: CoreWaits | None = None) -> str:
+    """Return which rank the others wait for, who loads for how long and what ranks wait for cores, as of a step."""
+    return f"step {step}: {describe_both(rank, slow, waits)}"
 
 
 def longer_steps(anomaly: Anomaly, window: Window | None) -> str:

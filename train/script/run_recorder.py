@@ -21,7 +21,7 @@ from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, Step
 from scalescope.records.steps.recording import LongerFacts, RecordingBursts, RecordingFacts, window_facts
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
-from scalescope.train.measure.lateness import Lateness, LateRank
+from scalescope.train.measure.lateness import CoreWaits, Lateness, LateRank
 from scalescope.train.measure.loading import LoadingWatch, SlowLoading
 from scalescope.train.script import announce
 from scalescope.train.script.config import ScriptConfig
@@ -55,6 +55,7 @@ class RunRecorder:
         self._anomaly: Anomaly | None = None
         self._opened: dict[int, LongerFacts] = {}  # by the first recorded step of a window
         self._said: LateRank | None = None  # the rank that was last said to be late
+        self._said_waits: CoreWaits | None = None
         self._laps: dict[int, dict[int, Lap]] = {}  # by step, then by rank
         self._memory: dict[int, int] = {}
         self._devices = {device.rank: device}
@@ -171,10 +172,11 @@ class RunRecorder:
         """Say which rank the others wait for, and who loads for long, from when on that is so."""
         self._lateness.take(row)
         self._loading.take(row)
-        late, slow = self._lateness.late, self._loading.slow
-        if self._lateness.is_news(self._said) or self._loading.is_news(self._said_loading):
+        late, waits, slow = self._lateness.late, self._lateness.waits, self._loading.slow
+        if self._lateness.is_news(self._said, self._said_waits) or self._loading.is_news(self._said_loading):
             self._said, self._said_loading = late or self._said, slow or self._said_loading
-            self._say(announce.late(row.step, late, slow))
+            self._said_waits = waits or self._said_waits
+            self._say(announce.late(row.step, late, slow, waits))
 
     def _note_samples(self) -> None:
         """Keep, and say, that ranks work on different numbers of samples."""

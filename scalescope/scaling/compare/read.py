@@ -13,6 +13,7 @@ from scalescope.records.frozen import frozen_keys, read_frozen_text
 from scalescope.records.outputs.overwriting import is_log
 from scalescope.records.rows import RunInfo, StepRow
 from scalescope.records.statistics import median_of_known
+from scalescope.records.steps.core_waits import waited_ms
 from scalescope.records.steps.recording import untraced_steps
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
@@ -285,20 +286,15 @@ def steps_that_tell(rows: Sequence[StepRow], *, lingers: bool) -> tuple[list[Ste
     )
 
 
-def _waited_ms(row: StepRow) -> float:
-    """Return how long the rank that waited most for a core did so: no longer than its step, whatever a file says."""
-    return min(max(0.0, *row.run_delay_ms), row.length_ms)
-
-
 def _run_delay(rows: Sequence[StepRow]) -> float | None:
     """Return how long the rank that waited most for a core did so, ms of the mean step."""
-    told = [_waited_ms(row) for row in rows if row.run_delay_ms]
+    told = [ms for row in rows if (ms := waited_ms(row)) is not None]
     return sum(told) / len(told) if told and len(told) == len(rows) else None
 
 
 def _free(rows: Sequence[StepRow]) -> list[float]:
     """Return each step without what the rank that waited most waited for its core; none where one tells nothing."""
-    told = [row.length_ms - _waited_ms(row) for row in rows if row.run_delay_ms]
+    told = [row.length_ms - ms for row in rows if (ms := waited_ms(row)) is not None]
     return told if len(told) == len(rows) and min(told, default=0.0) > 0 else []
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import NORMAL_95
+from scalescope.records.steps.core_waits import waited_ms
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.answer_steps import GrowingSteps
@@ -181,8 +182,7 @@ def slope_of(numbers: Sequence[int], times_ms: Sequence[float]) -> Slope | None:
 
 def _undelayed_ms(row: StepRow) -> float:
     """Return a step without what its ranks waited for cores that others had, which is none of its own growth."""
-    waited = min(max(0.0, *row.run_delay_ms), row.length_ms) if row.run_delay_ms else 0.0
-    return _longer(row.length_ms, -waited)
+    return _longer(row.length_ms, -(waited_ms(row) or 0.0))
 
 
 def _growing(slope: Slope, known_by: Literal["rows", "traces"]) -> GrowingSteps:
