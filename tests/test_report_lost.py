@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
@@ -91,6 +92,8 @@ def test_steps_without_a_profiler_are_compared_first_and_doubt_is_of_the_profile
         measured_step_ms=32.0, measured_step_p95_ms=36.0, measured_steps=40, window_step_ms=30.5,
         profiling_overhead_ms=-6.0, profiling_overhead_fraction=-0.19, placebo_ms=9.0,
     )  # fmt: skip
+    assert ". By itself: rank 2 costs 1.7 ms" in run_verdict(run).headline  # a kernel of its own no machine makes
+    run.findings = [replace(run.findings[0], code="slower_compute", evidence=())]
     assert ". By itself: the machine was unsteady. Of the profiled steps alone: rank 2" in run_verdict(run).headline
 
 

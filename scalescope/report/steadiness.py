@@ -7,7 +7,7 @@ from scalescope.report.drawing.numbers import figure, listing, milliseconds, per
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
-from scalescope.scaling.verdicts.step_rows.doubt import contradict, is_doubtful, is_of_other_steps, is_unlike, scatter
+from scalescope.scaling.verdicts.step_rows.doubt import contradict, is_of_other_steps, is_unlike, scatter, was_unsteady
 
 #: A drawn step that is so near the measured one needs no word beside it.
 _AS_MEASURED = 0.01
@@ -49,7 +49,7 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if not unlike and not contradict(run) and scatter(times):
         return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
     if is_shown_alone(run) and not contradict(run):
-        why = "the machine was unsteady: " if is_doubtful(run) else ""
+        why = "the machine was unsteady: " if was_unsteady(run) else ""
         return f"On {where} {why}{_apart_from_job(run)}, {_MISLEADS}."
     if not unlike and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
         beside = f"{milliseconds(run.as_run.step_ms)} ({_bounds(run.as_run)})"
@@ -65,10 +65,35 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if times.measured_step_ms is not None and times.profiled_step_ms is not None:
         lengths = f" (in the median {milliseconds(times.profiled_step_ms)} for {milliseconds(times.measured_step_ms)})"
     apart = f"the profiled steps are {share} {_longer(times)} than the measured ones{lengths}"
-    if is_doubtful(run):
+    if was_unsteady(run):
         return f"On {where} the machine was unsteady: {apart}, {_why(times)}, {_MISLEADS}."
     why = ", which profiling costs them" if not times.unsteady and _longer(times) == "longer" else ""
     return f"On {where} {apart}{why}, {_MISLEADS}."
+
+
+#: Of what stretches differ by: what ranks waited more for a core there is why, where it is so much of it.
+_IS_WHY = 0.5
+
+
+def uneven_sentence(run: RunAnalysis) -> str:
+    """Return that a step took far longer in one part of the run than in another, and why where waits for cores are;
+    empty where all are about alike.
+    """
+    uneven = run.step_times.uneven if run.step_times is not None else None
+    if uneven is None:
+        return ""
+    long, short = uneven.longest, uneven.shortest
+    text = (
+        f"The job did not run evenly: a step took {milliseconds(long.ms)} in steps {long.first} to {long.last} and "
+        f"{milliseconds(short.ms)} in steps {short.first} to {short.last}"
+    )
+    there, here = long.run_delay_ms, short.run_delay_ms
+    if there is None or here is None or there - here < _IS_WHY * (long.ms - short.ms):
+        return f"{text}."
+    return (
+        f"{text}, of which ranks waited {milliseconds(there)} and {milliseconds(here)} for a core that other processes "
+        "or the job's own other threads had."
+    )
 
 
 def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> str:
@@ -145,7 +170,7 @@ def _is_unlike(run: RunAnalysis) -> bool:
 
 def _only_scatter(run: RunAnalysis) -> bool:
     """Tell whether all that speaks against the profiled steps is how far steps without a profiler lie apart."""
-    return run.step_times is not None and scatter(run.step_times) and is_doubtful(run)
+    return run.step_times is not None and scatter(run.step_times) and was_unsteady(run)
 
 
 def _scattered(times: StepTimes) -> str:

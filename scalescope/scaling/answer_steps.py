@@ -67,6 +67,41 @@ class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
     delays_known: bool = False  # what ranks waited for cores is known, and left out
 
 
+class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long ranks were ready to run in steady steps, and waited for a core: of CPUs, where their hosts tell it."""
+
+    ms: float  # of the rank that waits most in each step, in the mean
+    low_ms: float  # 95%, of the mean rank: others' waits may hide behind that one's
+    high_ms: float
+    mean_step_ms: float
+    steps: int
+    rank: int | None = None  # that waits far longer than the others; None: several do, or it is the whole job
+    profiled_ms: list[float] = []  # by rank, in the mean profiled step
+    threads: int | None = None  # that the ranks of one host compute with, and the cores that these may run on
+    cores: int | None = None
+
+    @property
+    def has_too_many_threads(self) -> bool:
+        """Whether the job's own threads alone take turns on its cores."""
+        return self.threads is not None and self.cores is not None and self.threads > self.cores
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """Some steady steps in a row."""
+
+    first: int
+    last: int
+    ms: float  # their median length
+    run_delay_ms: float | None = None  # what the rank that waits most for a core does so in their mean
+
+
+class UnevenSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steady steps that are far longer in one stretch of the run than in another, so that no length is all steps'."""
+
+    longest: Stretch
+    shortest: Stretch
+
+
 class StepTimes(msgspec.Struct, kw_only=True):
     """The step outside the profiler's window beside the step inside: their difference is what profiling costs.
 
@@ -87,6 +122,8 @@ class StepTimes(msgspec.Struct, kw_only=True):
     unsteady: bool = False
     long_steps: LongSteps | None = None  # None: there are none worth a word
     late: LateInSteps | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
+    core_waits: CoreWaits | None = None  # None: rows do not tell
+    uneven: UnevenSteps | None = None  # None: their median is known within a tenth
 
     def __post_init__(self) -> None:
         """Tell it of answers that were written before it was a field of theirs, too."""

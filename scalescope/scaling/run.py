@@ -9,7 +9,9 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.rows import RunInfo
 from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.findings.cores import core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.join.job import LARGEST_WORLD
@@ -172,10 +174,18 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.quality.reasons.append(f"steps.jsonl: {error}")
         rows = []
     add_steps(analysis, rows_of_answer(analysis, rows))
+    _add_cores(analysis, info)
     keep(analysis, analysis.findings)  # its steps may tell what no window met
     if analysis.throughput is not None and facts is not None:
         analysis.throughput.counts_batches = facts.counts_batches
     analysis.last_collectives, _ = read_flight(folder, info.world_size)
+
+
+def _add_cores(analysis: RunAnalysis, info: RunInfo) -> None:
+    """Add to what ranks wait for cores how many these are, and how many threads compute on them."""
+    times, share = analysis.step_times, core_share(info)
+    if times is not None and times.core_waits is not None and share is not None:
+        times.core_waits = msgspec.structs.replace(times.core_waits, threads=share.threads, cores=share.cores)
 
 
 #: What folders of traces are called, whatever the job.

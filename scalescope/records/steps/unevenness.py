@@ -19,7 +19,7 @@ _SHORTER = 0.01
 #: Profiled steps that differ by more from the measured ones are not like them.
 UNLIKE = 0.1
 #: Of so many stretches the medians tell how far that of all steps is known.
-_STRETCHES = 6
+STRETCHES = 6
 #: A median's standard error over a mean's, of steps that are normally distributed.
 _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)
 
@@ -79,10 +79,10 @@ def half_of_median(in_order: Sequence[float]) -> float:
 
     Of fewer than two steps a stretch by the steps themselves.
     """
-    each = len(in_order) // _STRETCHES
+    each = len(in_order) // STRETCHES
     if each < 2:
         return _MEDIAN_OVER_MEAN * half_of_mean(in_order)
-    return half_of_mean([statistics.median(in_order[at * each : (at + 1) * each]) for at in range(_STRETCHES)])
+    return half_of_mean([statistics.median(in_order[at * each : (at + 1) * each]) for at in range(STRETCHES)])
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:

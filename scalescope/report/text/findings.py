@@ -27,6 +27,8 @@ from scalescope.scaling.finding import (
     weight,
     worth_leading,
 )
+from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
 #: What a bound has beyond the time of what is named, by what that is.
 _GOES_WITH = {"host_bound": "where other causes, or queued kernels, hide it"}
@@ -60,7 +62,12 @@ def cost(finding: Finding) -> str:
 
 def subject(finding: Finding) -> str:
     """Return who or what costs: `rank 1`, or what the code is called."""
-    return f"rank {finding.rank}" if finding.rank is not None else CODES[finding.code].name
+    return f"rank {finding.rank}" if finding.rank is not None else name(finding)
+
+
+def name(finding: Finding) -> str:
+    """Return what costs, in the words of its code, or of what is known of it."""
+    return "waits for cores" if is_wait_for_cores(finding) else CODES[finding.code].name
 
 
 def because(finding: Finding) -> str:
@@ -83,6 +90,10 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> s
             f"{told.removesuffix('.')}; beside it {subject(others[0])} may cost {cost(others[0])}{nothing}: "
             f"{because(others[0])}."
         )
+    if (beside := beside_waits(findings)) is not None:
+        return (
+            f"{told.removesuffix('.')}; beside it {subject(beside)} {_verb(beside)} {cost(beside)}: {because(beside)}."
+        )
     if (before := hiding(findings)) is not None:
         return (
             f"{told.removesuffix('.')}; what comes before it is {subject(before)}, {cost(before)}: {because(before)}."
@@ -90,6 +101,20 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> s
     if (other := as_costly(findings)) is not None:
         return f"{told.removesuffix('.')}; {subject(other)} may cost as much, {cost(other)}: {because(other)}."
     return told
+
+
+def beside_waits(findings: Sequence[Finding]) -> Finding | None:
+    """Return what is said beside what comes first where that is waiting for cores: the first cause that is sure.
+
+    Or that ranks wait for cores, where such a cause comes first. Neither has to do with the other: a cause in the job
+    is there on any machine, and what has its cores may be none of the job's. None where only one of them is told.
+    """
+    sure = [one for one in findings if is_wait_for_cores(one) or is_of_the_job(one)]
+    if len(sure) < 2 or sure[0] is not findings[0]:
+        return None
+    if is_wait_for_cores(sure[0]):
+        return sure[1]
+    return next((one for one in sure if is_wait_for_cores(one)), None)
 
 
 def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True) -> str:
@@ -137,8 +162,11 @@ def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         return f"{nobody}{subject(finding)} may cost {cost(finding)} {whole}, or nothing: {because(finding)}."
-    verb = "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
-    return f"{subject(finding)} {verb} {cost(finding)} {whole}: {because(finding)}."
+    return f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}: {because(finding)}."
+
+
+def _verb(finding: Finding) -> str:
+    return "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
 
 
 def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str) -> Lead:
@@ -175,7 +203,7 @@ def line(finding: Finding) -> str:
     who = f"rank {finding.rank}, " if finding.rank is not None else ""
     share = f", {percent(finding.fraction)}" if finding.fraction is not None else ""
     size = f": {cost(finding)}{share}{', within noise' * is_within_noise(finding)}" if finding.ms is not None else ""
-    return f"{who}{CODES[finding.code].name}{size}: {because(finding)}"
+    return f"{who}{name(finding)}{size}: {because(finding)}"
 
 
 def todo(finding: Finding) -> str:

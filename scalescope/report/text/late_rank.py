@@ -6,6 +6,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import a_step, step_as_run
 from scalescope.scaling.finding import Code, Finding, is_within_noise
+from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 
 #: In which part of a step what one rank alone does lies, by the finding that names it.
 _PART: dict[Code, str] = {
@@ -39,6 +40,8 @@ def late_rank(run: RunAnalysis) -> LateRank | None:
     first = next(iter(run.findings), None)
     if first is None or first.rank is None or first.code not in _PART or is_within_noise(first):
         return None
+    if is_wait_for_cores(first):
+        return None  # which is in all of its parts
     splits = splits_of(run)
     own = next((one for one in splits if one.rank == first.rank), None)
     if own is None or len(splits) < 2:

@@ -69,7 +69,9 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.")
     if first is not None:
         more = finding_text.more_steps(run.findings)
-        return BestAdvice(f"{best_to_do(run, first, more=True)}.", on_rank=None if more else first.rank)
+        beside = finding_text.beside_waits(run.findings) if first is run.findings[0] else None
+        besides = f"; beside that, {finding_text.todo(beside)}" if beside is not None else ""
+        return BestAdvice(f"{best_to_do(run, first, more=True)}{besides}.", on_rank=None if more else first.rank)
     if run.advice and run.advice[0].what:  # schema 1
         return BestAdvice(f"{advice_sentence(run.advice[0])}.")
     if slowed_by_profiling(run) and not _knows_as_run(run):

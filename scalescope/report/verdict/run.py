@@ -28,6 +28,7 @@ from scalescope.report.sentences import (
     level_of,
 )
 from scalescope.report.shares import EXPOSED_COMMUNICATION
+from scalescope.report.steadiness import uneven_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.growing import growing_advice, growing_clause
 from scalescope.report.text.longer import longer_sentence, usual_sentences
@@ -58,8 +59,12 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Finding, is_of_steady_steps, weight
 from scalescope.scaling.findings.derived import is_compiled
-from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, was_unsteady
 
+#: What is said of a cause that is sure, beside an unsteady machine.
+_SURE_ALL_THE_SAME = (
+    "The machine was unsteady, which does not make this cause; in other steps it may cost more or less."
+)
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
 _OUTWEIGHS = 2.5
 
@@ -128,7 +133,9 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
     notes = throughput_sentences(run)
     notes += window_sentences(run)
     beside = finding_text.doubtful_above(run.findings) if run.findings else None
-    notes += straggler_sentences(run, [*run.findings[:1], *([beside] if beside is not None else [])])
+    besides = finding_text.beside_waits(run.findings)
+    said = [*run.findings[:1], *(one for one in (beside, besides) if one is not None)]
+    notes += straggler_sentences(run, said)
     notes += quality_sentences(run)
     return Verdict(
         run_label(run),
@@ -232,8 +239,13 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.level = "unknown"
         told.headline = f"the machine was unsteady. Of the profiled steps alone: {told.headline}"
         told.explained[:0] = [capitalized(against)] if against else []
+    elif was_unsteady(run):
+        told.explained.insert(0, _SURE_ALL_THE_SAME)
+        told.explained += [capitalized(against)] if against else []
     elif against or (against := not_reached(run)):
         told.explained.append(capitalized(against))
+    if uneven := uneven_sentence(run):
+        told.explained.insert(0, uneven)
     if beside := step_of_job(run):
         told.explained.insert(0, beside)
     if beside := instead_of_its_own(run):

@@ -40,7 +40,7 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
-from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
+from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady
 
 _NO_OTHER = "there is no other count to compare with."
 
@@ -125,7 +125,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         notes += quality_sentences(run)
     ends = of_series[-1:]
     if not any(map(window_sentences, ends)):
-        ends = [run for run in of_series[:1] if is_doubtful(run)]
+        ends = [run for run in of_series[:1] if was_unsteady(run)]
     cautions = cautions_of(of_series, alike=ends)
     return Verdict(series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions)
 

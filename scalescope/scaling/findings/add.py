@@ -136,7 +136,7 @@ def _add(
     analysis.replay = replayer.replay
     replays: list[Replays] = []  # of the step without recording, whichever untraced one it is held against
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or (), replays)
-    find_contradiction(analysis, spread_ms(replayer))
+    find_contradiction(analysis, _off_ms(analysis, replayer))
     if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
         # where the traces end on the other side, a step tells that they contradict there
         replayer.put_back()
@@ -161,6 +161,17 @@ def _add(
     analysis.timeline = step_timeline(analysis, replayer.records, ready)
 
 
+def _off_ms(analysis: RunAnalysis, replayer: Replayer) -> float:
+    """Return by how much the job's steps may be off its few profiled ones, ms: by what those differ by.
+
+    The job's own steps may be by what as many in a row of them differ from all, too.
+    """
+    own, times = spread_ms(replayer), analysis.step_times
+    if analysis.as_run is None or analysis.as_run.untraced_by != "steps" or times is None:
+        return own
+    return max(own, times.placebo_ms or 0.0)
+
+
 def _steps_of(path: Path, analysis: RunAnalysis) -> Untraced | None:
     """Return the untraced step near the window of a run's that an answer is of, by its own rows."""
     return untraced_of_run(path, sorted({step.step for step in analysis.steps}))
@@ -174,7 +185,7 @@ def _bounded(
     analysis.as_run = take_recording_out(
         replayer, impossible_step("too_long" if too_short else "too_short"), host, replays
     )
-    find_contradiction(analysis, spread_ms(replayer))
+    find_contradiction(analysis, _off_ms(analysis, replayer))
     beyond = analysis.as_run
     if beyond is None or beyond.contradicts is None or beyond.contradicts == told.contradicts:
         return told

@@ -14,6 +14,7 @@ from scalescope.scaling.finding import (
     worth_leading,
     worth_telling,
 )
+from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -39,6 +40,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     step_ms = mean_step_ms(analysis, "window")
     told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
+    told = with_core_waits(told, analysis)
     if not are_little_at_most(told, step_ms):
         told = [one for one in told if one.code != "nothing"]
     fitted = [_fitted(one, analysis) for one in led(worth_telling(told))]

@@ -30,6 +30,7 @@ from scalescope.scaling.finding import (
     Finding,
     is_of_one_step,
 )
+from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 
 #: Shorter waits for batches are no word worth, ms.
 _A_WORD_MS = 0.5
@@ -144,7 +145,23 @@ def _shown(finding: Finding) -> str:
 _MOSTLY = 0.5
 
 
+def _waits_for_cores(finding: Finding) -> str:
+    """Return that ranks wait for cores, and what is known of who has them."""
+    threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
+    waiting = host_does(finding, "could run, and wait", "could run, and waits")
+    others = "which other processes or the job's own other threads have"
+    if threads is None or cores is None or threads.value is None or cores.value is None:
+        return f"{waiting} for a core, {others}"
+    count = round(threads.value)
+    compute = f"{counted(count, 'thread')} compute{'s' * (count == 1)} on {counted(round(cores.value), 'core')}"
+    if threads.value > cores.value:
+        return f"{waiting} for a core: {compute}"
+    return f"{waiting} for a core, {others} ({compute})"
+
+
 def starved(finding: Finding) -> str:
+    if is_wait_for_cores(finding):
+        return _waits_for_cores(finding)
     threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
     if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
         number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"

@@ -1,17 +1,76 @@
 """Whether a run's profiled steps stand for those that it ran: where they do not, its traces' shares need not hold."""
 
+import math
+
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.finding import is_known, is_of_steady_steps
+from scalescope.scaling.finding import (
+    LATE,
+    STEADY_STEPS,
+    Code,
+    Finding,
+    is_certain,
+    is_known,
+    is_now_and_then,
+    is_of_steady_steps,
+    is_within_noise,
+)
 
 #: Of the measured step: a step as run that is so near is the same one.
 _APART = 0.02
-#: Of the mean step: what long steps take of it beside a typical one, from which on the typical one is the smaller part.
+#: Of the mean step: what long steps take of it beside a typical one, from which on the typical one is the smaller part;
+#: and of what a cause is seen to take: what the machine may have made of it.
 _MOST = 0.5
 
 
+#: Launches that a rank makes beyond the others', or a mode that all are in: no machine's doing, however unsteady.
+_COUNTED: tuple[Code, ...] = ("own_work", "debug_mode")
+#: What a host does at one place in every profiled step. Who waits for a core does so anywhere: a place has no more of
+#: it than its rank has in all.
+_AT_A_PLACE: tuple[Code, ...] = ("host_stall", "data_loading", "more_work", "recompilation", "synchronising")
+
+
 def is_doubtful(run: RunAnalysis) -> bool:
+    """Tell whether the machine was unsteady, and may have made what was found first: that is to be measured again."""
+    return was_unsteady(run) and not any(is_beyond_unsteadiness(run, one) for one in run.findings[:1])
+
+
+def is_beyond_unsteadiness(run: RunAnalysis, finding: Finding) -> bool:
+    """Tell whether a cause is there for sure, however long the steps were: the machine cannot have made most of it."""
+    if not is_of_the_job(finding) or is_now_and_then(finding):
+        return False
+    if finding.code in _COUNTED or is_certain(finding):
+        return True
+    return _made_by_machine_ms(run, finding.rank) < _MOST * _seen_ms(finding)
+
+
+def is_of_the_job(finding: Finding) -> bool:
+    """Tell whether a finding costs something for sure that hosts short of cores do not look like."""
+    if finding.ms is None or finding.at_most or (finding.low_ms or 0.0) <= 0 or is_within_noise(finding):
+        return False
+    return finding.code in (*_COUNTED, *_AT_A_PLACE) or is_certain(finding)
+
+
+def _seen_ms(finding: Finding) -> float:
+    """Return what the cause is seen to take of a step beyond the others', whatever of that is felt, ms."""
+    rows = [row for row in finding.evidence if row.ms is not None and row.name not in (STEADY_STEPS, LATE)]
+    return max((row.ms - (row.others_ms or 0.0) for row in rows if row.ms is not None), default=finding.ms or 0.0)
+
+
+def _made_by_machine_ms(run: RunAnalysis, rank: int | None) -> float:
+    """Return what a rank waited for cores in its profiled steps, or the one that did so most, ms of the mean one.
+
+    Without end where nothing tells: then steps of other lengths may be for anything.
+    """
+    times = run.step_times
+    waits = times.core_waits.profiled_ms if times is not None and times.core_waits is not None else []
+    if not waits:
+        return math.inf
+    return waits[rank] if rank is not None and rank < len(waits) else max(waits)
+
+
+def was_unsteady(run: RunAnalysis) -> bool:
     """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady.
 
     Not where the costliest finding is what makes steps differ.
@@ -104,6 +163,6 @@ def contradict(run: RunAnalysis) -> bool:
 
 def judge_steadiness(run: RunAnalysis) -> None:
     """Call traces no better than degraded whose steps do not stand for the others; once all is known of the run."""
-    run.quality.unsteady = is_doubtful(run)
+    run.quality.unsteady = was_unsteady(run)
     if run.quality.unsteady and run.quality.verdict == "good":
         run.quality.verdict = "degraded"

@@ -40,9 +40,9 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
         return None
     if not is_beyond_chance([_late_at_least_ms(row, rank) for row in marked], ranks):
         return None  # hosts that share their cores are late by turns, and each of the ranks was looked at
-    half = share * _half(lengths)
+    half = share * half_by_stretches(lengths)
     if len(marked) == len(lengths):
-        half = _half([_late_ms(row, rank) for row in marked])
+        half = half_by_stretches([_late_ms(row, rank) for row in marked])
     if half >= share * mean_step:
         return None
     return LateInSteps(
@@ -86,7 +86,7 @@ def _delays(row: StepRow) -> list[float]:
     return row.run_delay_ms if len(row.run_delay_ms) == len(row.own_ms) else [0.0] * len(row.own_ms)
 
 
-def _half(values: Sequence[float]) -> float:
+def half_by_stretches(values: Sequence[float]) -> float:
     """Return half of the 95% interval of the mean, by stretches: neighbours may take turns."""
     if len(values) < _STRETCHES * _LEAST_STRETCH:
         return half_of_mean(values)

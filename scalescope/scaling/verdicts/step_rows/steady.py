@@ -17,10 +17,12 @@ from scalescope.scaling.answer_steps import (
     StepTimes,
     Throughput,
 )
+from scalescope.scaling.verdicts.step_rows.core_waits import core_waits
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
+from scalescope.scaling.verdicts.step_rows.uneven import uneven_steps
 
 
 def slowed_by_profiling(analysis: RunAnalysis) -> bool:
@@ -108,6 +110,8 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         placebo_ms=found.placebo_ms if found is not None else None,
         long_steps=measured.long,
         late=_late(analysis, measured.every, steady),
+        core_waits=None if analysis.growing is not None else core_waits(measured.every, rows, _recorded(analysis)),
+        uneven=None if analysis.growing is not None else uneven_steps(steady),
     )
     if not steady:
         return
@@ -143,8 +147,7 @@ def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
 
     Where it did not, by the traces: the mean rank's, without a last one that nothing bounds where there are others.
     """
-    recorded = {one.step for one in analysis.steps}
-    recorded = {step for step in recorded if not _recurs(analysis, step)} or recorded
+    recorded = _recorded(analysis)
     if timed := [row.length_ms for row in rows if row.step in recorded and row.phase == "profile" and row.step_ms]:
         return timed
     steps: dict[int, list[float]] = {}
@@ -152,6 +155,12 @@ def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
         if not one.open_ended or len(analysis.steps) == len(analysis.ranks):
             steps.setdefault(one.step, []).append(one.window_ms)
     return [statistics.fmean(own) for _, own in sorted(steps.items())]
+
+
+def _recorded(analysis: RunAnalysis) -> set[int]:
+    """Return the profiled steps: without those that are longer every so often, where there are others."""
+    recorded = {one.step for one in analysis.steps}
+    return {step for step in recorded if not _recurs(analysis, step)} or recorded
 
 
 def _recurs(analysis: RunAnalysis, step: int) -> bool:

@@ -1,0 +1,80 @@
+"""What a job's own rows say of cores that its ranks wait for: more of the step than a few profiled ones show."""
+
+from collections.abc import Sequence
+
+from scalescope.records.steps.core_waits import WAITS_FOR_CORES
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import CoreWaits
+from scalescope.scaling.finding import (
+    STEADY_STEPS,
+    Cure,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    ranked,
+    weight,
+)
+
+#: Evidence that ranks, ready to run, wait for a core: `ms` in the mean of `value` steady steps, of who waits most.
+RUN_DELAY = "run_delay"
+#: What is known of who takes turns on the cores says more than for how long ranks wait for them.
+_KNOWN: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
+
+
+def is_wait_for_cores(finding: Finding) -> bool:
+    """Tell whether a finding is what ranks wait for cores in steady steps, which says nothing against other causes."""
+    return any(row.name == RUN_DELAY for row in finding.evidence)
+
+
+def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
+    """Return the findings with what ranks wait for cores in all steady steps, where that is much of them.
+
+    In place of what the profiled ones show of the same, unless that costs more.
+    """
+    waits = analysis.step_times.core_waits if analysis.step_times is not None else None
+    if waits is None or analysis.activity != "cpu" or not _is_worth_it(waits):
+        return list(findings)
+    own = _finding(waits)
+    same = [one for one in findings if _is_the_same(one)]
+    if any(_is_known(one) or (one.rank == own.rank and weight(one) >= weight(own)) for one in same):
+        return list(findings)
+    others = [one for one in findings if one not in same and one.code != "nothing"]
+    unpriced = [one for one in others if one.ms is None]
+    return [*ranked([own, *(one for one in others if one.ms is not None)]), *unpriced]
+
+
+def _is_worth_it(waits: CoreWaits) -> bool:
+    """Tell whether ranks wait for more than the job's own threads make them, and in all stretches of the run."""
+    return waits.ms >= WAITS_FOR_CORES * waits.mean_step_ms and waits.low_ms > 0
+
+
+def _is_the_same(one: Finding) -> bool:
+    cure = one.remedy.cure if one.remedy is not None else None
+    return one.code == "host_starved" and cure != "free_interpreter"
+
+
+def _is_known(one: Finding) -> bool:
+    return one.remedy is not None and one.remedy.cure in _KNOWN
+
+
+def _finding(waits: CoreWaits) -> Finding:
+    told = (("threads", waits.threads), ("cores", waits.cores))
+    figures = [EvidenceRow(kind="figure", name=name, value=float(count)) for name, count in told if count is not None]
+    remedy = Remedy(cure="free_cores")
+    if waits.has_too_many_threads and waits.cores is not None:
+        remedy = Remedy(cure="fewer_threads", size=float(max(1, waits.cores // max(1, len(waits.profiled_ms)))))
+    return Finding(
+        code="host_starved",
+        rank=waits.rank,
+        ms=waits.ms,
+        low_ms=waits.low_ms,
+        high_ms=waits.high_ms,
+        fraction=waits.ms / waits.mean_step_ms,
+        evidence=(
+            EvidenceRow(kind="figure", name=RUN_DELAY, ms=waits.ms, value=float(waits.steps)),
+            EvidenceRow(kind="figure", name=STEADY_STEPS, ms=waits.mean_step_ms),
+            *figures,
+        ),
+        remedy=remedy,
+        backed="measured",
+    )

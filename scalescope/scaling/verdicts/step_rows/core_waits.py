@@ -1,0 +1,53 @@
+"""How long a job's ranks were ready to run, and waited for a core, by its own rows: of steps without a profiler.
+
+A step that ranks wait for each other in is as much longer as the rank that waits most for its core: of 100 runs beside
+another process, steps that waited 1 ms more were 0.8 to 1.3 ms longer. Waits of one rank may lie behind those of
+another all the same, so that what the mean rank waits for is what the step is sure to lose.
+"""
+
+import statistics
+from collections.abc import Sequence, Set
+
+from scalescope.records.rows import StepRow
+from scalescope.records.steps.core_waits import waited_ms
+from scalescope.scaling.answer_steps import CoreWaits
+from scalescope.scaling.verdicts.step_rows.late import half_by_stretches
+
+#: Of fewer steps nothing is told.
+_LEAST = 8
+#: A rank is named whose waits are so many times those of any other.
+_ALONE = 2.0
+
+
+def core_waits(steady: Sequence[StepRow], rows: Sequence[StepRow], profiled: Set[int]) -> CoreWaits | None:
+    """Return what ranks wait for cores in steady steps, in order; None where not all of them tell it.
+
+    `profiled`: the steps, of all `rows`, that the answer's figures are of.
+    """
+    told = [row for row in steady if row.synchronised and row.run_delay_ms]
+    ranks = {len(row.run_delay_ms) for row in told}
+    if len(told) < max(_LEAST, len(steady)) or len(ranks) > 1:
+        return None
+    most = [waited_ms(row) or 0.0 for row in told]
+    by_rank = _means(told)
+    ms, usual = statistics.fmean(most), statistics.fmean(by_rank)
+    mean_step = statistics.fmean(row.length_ms for row in told)
+    half = half_by_stretches(most)
+    ascending = sorted(by_rank)
+    alone = len(by_rank) > 1 and ascending[-1] >= _ALONE * ascending[-2]
+    recorded = [row for row in rows if row.step in profiled and len(row.run_delay_ms) in ranks]
+    return CoreWaits(
+        ms=ms,
+        low_ms=max(0.0, usual - half),
+        high_ms=min(ms + half, mean_step),
+        mean_step_ms=mean_step,
+        steps=len(told),
+        rank=by_rank.index(ascending[-1]) if alone else None,
+        profiled_ms=_means(recorded),
+    )
+
+
+def _means(rows: Sequence[StepRow]) -> list[float]:
+    """Return what each rank waits for a core in the mean step, ms; nothing of no rows."""
+    by_rank = zip(*([min(max(0.0, ms), row.length_ms) for ms in row.run_delay_ms] for row in rows), strict=True)
+    return [statistics.fmean(own) for own in by_rank]

@@ -1,0 +1,220 @@
+"""Ranks that are ready to run and wait for a core: how much of the step that is, said first where it costs most."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pytest
+
+from scalescope.records.rows import StepRow
+from scalescope.report.steadiness import uneven_sentence
+from scalescope.report.text.findings import because
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer_steps import StepTimes
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, Remedy
+from scalescope.scaling.findings.add import _off_ms
+from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, judge_steadiness, was_unsteady
+from scalescope.scaling.verdicts.step_rows.steady import add_steps
+from tests.report_samples import run_answer
+
+STALL = Finding(
+    code="host_stall", rank=1, ms=11.8, low_ms=7.5, high_ms=16.4, fraction=0.06, backed="replay",
+    evidence=(EvidenceRow(kind="figure", name="gap_before aten::linear", ms=15.5, others_ms=0.0),),
+    remedy=Remedy(cure="look_at_host"),
+)  # fmt: skip
+SLOWER = Finding(
+    code="slower_compute", rank=1, ms=21.1, low_ms=0.0, high_ms=29.5, fraction=0.11, backed="replay",
+    remedy=Remedy(cure="look_at_device"),
+)  # fmt: skip
+
+
+def rows(waits: list[list[float]], free_ms: float = 110.0) -> list[StepRow]:
+    """Return a step a pair of waits of two ranks, as long as the longer one makes it; steps 10 to 12 are profiled."""
+    noise = np.random.default_rng(7).normal(0.0, 3.0, len(waits)).tolist()
+    return [
+        StepRow(
+            step=step,
+            phase="profile" if step in (10, 11, 12) else "steady",
+            step_ms=[free_ms + off + max(both)] * 2,
+            samples_per_s=1.0,
+            run_delay_ms=both,
+        )
+        for step, (both, off) in enumerate(zip(waits, noise, strict=True))
+    ]
+
+
+def told(steps: list[StepRow], findings: list[Finding], cores: tuple[int, int] | None = (2, 2)) -> RunAnalysis:
+    run = run_answer("mlp", 2)
+    run.activity, run.experts, run.pipelines, run.hosts = "cpu", [], [], 1
+    add_steps(run, steps)
+    assert run.step_times is not None
+    if cores is not None and run.step_times.core_waits is not None:
+        run.step_times.core_waits = msgspec.structs.replace(run.step_times.core_waits, threads=cores[0], cores=cores[1])
+    keep(run, findings)
+    return run
+
+
+#: Beside another process, by turns; of a job whose own threads take turns with the loops on two cores.
+BESIDE_OTHERS = [[40.0, 65.0] if at % 2 else [60.0, 45.0] for at in range(60)]
+BY_ITSELF = [[9.0, 5.0] if at % 2 else [4.0, 11.0] for at in range(60)]
+
+
+def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_that_is_sure() -> None:
+    """*Rank 1 costs 11.8 ms of the 185.1 ms step* was all, of steps in which a rank waited 58.8 ms for a core."""
+    run = told(rows(BESIDE_OTHERS), [SLOWER, STALL])
+    first = run.findings[0]
+    assert (first.code, first.rank, first.backed) == ("host_starved", None, "measured")
+    assert first.ms == pytest.approx(62.5, abs=0.2) and first.low_ms is not None and 45.0 < first.low_ms < 53.0
+    verdict = run_verdict(run)
+    assert "waits for cores cost 62.5 ms (" in verdict.headline
+    assert (
+        "the hosts could run, and wait for a core, which other processes or the job's own other threads have (2 "
+        "threads compute on 2 cores); beside it rank 1 costs 11.8 ms (7.5 ms to 16.4 ms): its host does nothing"
+    ) in verdict.headline
+    assert verdict.advice.startswith("give each rank cores of its own: 62.5 ms (")
+    assert "; beside that, find what holds that host up: 11.8 ms" in verdict.advice
+    assert not any("11.8 ms" in note for note in verdict.notes)  # it is said already
+    again: RunAnalysis = msgspec.json.decode(msgspec.json.encode(run), type=RunAnalysis)
+    keep(again, again.findings)
+    assert again.findings == run.findings
+
+
+def test_a_cause_that_costs_more_comes_first_and_the_waits_beside_it() -> None:
+    dear = msgspec.structs.replace(STALL, ms=90.0, low_ms=80.0, high_ms=99.0)
+    headline = run_verdict(told(rows(BESIDE_OTHERS), [dear])).headline
+    assert headline.index("rank 1 costs 90.0 ms") < headline.index("; beside it waits for cores cost 62.5 ms (")
+
+
+@pytest.mark.parametrize(
+    ("waits", "activity"),
+    [
+        (BY_ITSELF, "cpu"),  # 9% of the step: its own threads take turns with its loops
+        ([[60.0, 45.0] if at < 15 else [4.0, 9.0] for at in range(60)], "cpu"),  # at first alone
+        (BESIDE_OTHERS, "gpu"),  # a host may wait while its device computes
+    ],
+)
+def test_waits_that_are_few_or_of_a_part_of_the_run_or_of_hosts_alone_are_no_finding(
+    waits: list[list[float]], activity: str
+) -> None:
+    run = told(rows(waits), [])
+    run.activity = activity  # type: ignore[assignment]
+    keep(run, [STALL])
+    assert [one.code for one in run.findings] == ["host_stall"] and "core" not in run_verdict(run).headline
+
+
+def test_what_is_known_of_who_has_the_cores_is_said() -> None:
+    many = told(rows(BESIDE_OTHERS), [], cores=(8, 2)).findings[0]
+    assert many.remedy is not None and (many.remedy.cure, many.remedy.size) == ("fewer_threads", 1.0)
+    assert because(many) == "the hosts could run, and wait for a core: 8 threads compute on 2 cores"
+    alone = told(rows([[2.0, 60.0 + at % 3] for at in range(60)]), [], cores=None).findings[0]
+    assert alone.rank == 1
+    assert because(alone) == (
+        "its host could run, and waits for a core, which other processes or the job's own other threads have"
+    )
+
+
+def test_more_threads_than_cores_and_what_traces_show_of_the_same_are_told_once() -> None:
+    seen = Finding(code="host_starved", ms=9.0, low_ms=9.0, high_ms=60.0, backed="replay",
+                   remedy=Remedy(cure="free_cores"))  # fmt: skip
+    assert [one.code for one in told(rows(BESIDE_OTHERS), [seen]).findings] == ["host_starved"]
+    known = msgspec.structs.replace(seen, remedy=Remedy(cure="fewer_threads", size=1.0))
+    (kept,) = told(rows(BESIDE_OTHERS), [known]).findings
+    assert (kept.ms, kept.remedy and kept.remedy.cure) == (9.0, "fewer_threads")
+
+
+def test_a_job_whose_steps_are_of_two_lengths_says_so_and_what_ranks_waited_in_either() -> None:
+    """Steps of 152 to 159 ms at first and of 104 later were *108.6 ms (83.0 to 134.2)*, and no word why."""
+    run = told(rows([[60.0, 45.0] if at < 15 else [4.0, 9.0] for at in range(60)]), [STALL])
+    assert run.step_times is not None and run.step_times.uneven is not None
+    sentence = uneven_sentence(run)
+    assert sentence.startswith("The job did not run evenly: a step took 169.2 ms in steps 0 to 8 and ")
+    assert "of which ranks waited 60.0 ms and 9.0 ms for a core that other processes" in sentence
+    assert sentence in run_verdict(run).sentences
+    even = told(rows(BY_ITSELF), [STALL])
+    assert uneven_sentence(even) == ""
+    slower = [
+        msgspec.structs.replace(row, step_ms=[2 * ms if row.step < 15 else ms for ms in row.step_ms])
+        for row in rows(BY_ITSELF)
+    ]
+    assert "core" not in uneven_sentence(told(slower, [])) != ""  # it is not the waits that make them longer
+
+
+def unsteady(finding: Finding, told_ms: float, waits: list[list[float]] = BY_ITSELF) -> RunAnalysis:
+    """Return a run of such a finding whose profiled steps, without recording, are none of the job's own."""
+    run = told(rows(waits), [finding])
+    measured = run.step_times.measured_step_ms if run.step_times is not None else None
+    assert measured is not None
+    run.as_run = AsRun(step_ms=told_ms, source="steps", ranks=list(run.ranks), steps=3, recording_ms=Interval(1, 1, 1),
+                       untraced_ms=Interval(measured, measured - 1, measured + 1), untraced_by="steps",
+                       low_ms=told_ms - 1, high_ms=told_ms + 1)  # fmt: skip
+    return run
+
+
+def stall(seen_ms: float, ms: float, low_ms: float) -> Finding:
+    seen = EvidenceRow(kind="figure", name="gap_before aten::add_", ms=seen_ms, others_ms=0.0)
+    return msgspec.structs.replace(STALL, ms=ms, low_ms=low_ms, high_ms=2 * ms - low_ms, evidence=(seen,))
+
+
+OWN_WORK = Finding(
+    code="own_work", rank=0, ms=11.2, low_ms=9.3, high_ms=12.7, fraction=0.07, backed="replay",
+    evidence=(EvidenceRow(kind="activity", name="aten::matmul", ms=24.0),), remedy=Remedy(cure="look_at_rank"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("finding", "first"),
+    [
+        (stall(79.4, 79.2, 75.3), True),  # far beyond what its rank waits
+        (stall(19.0, 12.0, 0.5), True),  # what it costs is hardly known, and that it is there is
+        (OWN_WORK, True),  # launches are no machine's doing
+        (stall(15.5, 9.0, 4.0), False),  # its rank waits for 9 ms of a step
+        (msgspec.structs.replace(STALL, low_ms=0.0), False),
+        (msgspec.structs.replace(SLOWER, low_ms=15.0), False),  # slower for what the machine does
+        (
+            msgspec.structs.replace(
+                SLOWER, low_ms=15.0, evidence=(EvidenceRow(kind="figure", name=BESIDES, calls=3.0, value=3.0),)
+            ),
+            True,
+        ),
+    ],
+)
+def test_measuring_again_comes_first_only_where_the_machine_may_have_made_what_was_found(
+    finding: Finding, first: bool
+) -> None:
+    """*Measure again on a quiet machine* was the first advice of a host that stands still for 79.2 ms of each step."""
+    run = unsteady(finding, told_ms=160.0)
+    assert was_unsteady(run) and is_doubtful(run) == (not first)
+    judge_steadiness(run)
+    assert run.quality.unsteady
+    verdict = run_verdict(run)
+    assert ("the machine was unsteady. Of the profiled steps alone: " in verdict.headline) == (not first)
+    assert verdict.advice.startswith("measure again on a quiet machine") == (not first)
+    assert any(one.startswith("The machine was unsteady, which does not make this") for one in verdict.sentences) == (
+        first
+    )
+    assert any("the machine was unsteady" in one for one in verdict.notes)
+
+
+def test_where_nothing_tells_waits_what_a_host_does_at_a_place_may_be_the_machines_and_launches_are_not() -> None:
+    for finding, first in ((stall(79.4, 79.2, 75.3), False), (OWN_WORK, True)):
+        run = unsteady(finding, told_ms=160.0)
+        assert run.step_times is not None
+        run.step_times = msgspec.structs.replace(run.step_times, core_waits=None)
+        assert was_unsteady(run) and is_doubtful(run) == (not first)
+
+
+def test_steps_that_lie_as_far_apart_by_themselves_contradict_no_traces() -> None:
+    """Profiled steps 8.7% longer than 112.9 ms, of steps of which any three in a row lie 11% off, were *unsteady*."""
+    run = run_answer("r", 2)
+    run.step_times = StepTimes(measured_step_ms=112.9, measured_step_p95_ms=130.0, measured_steps=49,
+                               window_step_ms=123.3, profiling_overhead_ms=8.0, profiling_overhead_fraction=0.07,
+                               placebo_ms=12.8)  # fmt: skip
+    replayer = cast("Any", SimpleNamespace(base={rank: [121e6, 125e6, 122e6] for rank in (0, 1)}))
+    run.as_run = AsRun(step_ms=122.6, source="steps", untraced_by="steps")
+    assert _off_ms(run, replayer) == 12.8
+    run.as_run.untraced_by = "given"  # a step of another run knows nothing of this one's
+    assert _off_ms(run, replayer) < 6.0
