@@ -258,3 +258,29 @@ def test_waits_for_cores_until_the_exchange_are_taken_where_they_are_known() -> 
     assert late_rank(whole) is None
     found = late_rank([msgspec.structs.replace(row, own_run_delay_ms=[0.0, 2.0]) for row in whole])
     assert found is not None and found.rank == 0 and found.ms == pytest.approx(27.0)
+
+
+def test_what_a_few_disturbed_steps_size_vaguely_all_steps_size_where_hosts_compute() -> None:
+    """Products of 22 ms beside a busy machine: `11.3 ms (9.7 to 12.5)` of two steps, where 39 say 23.9."""
+    work = EvidenceRow(kind="activity", name="aten::matmul", ms=100.0, calls=3.0)
+    counted = EvidenceRow(kind="figure", name="launches_besides", calls=3.0, value=0.0)
+    vague = Finding(code="own_work", rank=1, ms=60.0, low_ms=40.0, high_ms=110.0, backed="replay",
+                    evidence=(work, counted), remedy=Remedy(cure="look_at_rank"))  # fmt: skip
+
+    def found(one: Finding, activity: str) -> Finding:
+        answer = told([])
+        answer.activity = activity  # type: ignore[assignment]
+        assert answer.step_times is not None and answer.step_times.late is not None
+        answer.step_times.late = msgspec.structs.replace(answer.step_times.late, low_ms=85.0, high_ms=105.0,
+                                                             delays_known=True)  # fmt: skip
+        answer.findings = []
+        keep(answer, [one])
+        return next(other for other in answer.findings if other.code == "own_work")
+
+    assert (found(vague, "cpu").low_ms, found(vague, "cpu").backed) == (85.0, "measured")
+    assert found(vague, "gpu").low_ms == 40.0
+    for other in (
+        msgspec.structs.replace(vague, ms=98.0, low_ms=96.0, high_ms=100.0),  # known better
+        msgspec.structs.replace(vague, ms=40.0, low_ms=20.0, high_ms=60.0),  # too little to be why
+    ):
+        assert found(other, "cpu").ms == other.ms

@@ -11,7 +11,8 @@ Number = TypeVar("Number", int, float)
 
 NORMAL_95 = 1.96
 
-_SURE = 0.95
+#: What is said for sure is so in so many of all cases.
+SURE = 0.95
 
 _T95 = (  # by degrees of freedom, from 1 on
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -82,7 +83,7 @@ def is_beyond_chance(values: Sequence[float], looked_at: int = 1) -> bool:
     mean, spread = statistics.fmean(values), statistics.stdev(values)
     if mean <= 0 or not spread:
         return mean > 0
-    return student_beyond(mean / spread * math.sqrt(len(values)), len(values) - 1) * looked_at <= 1 - _SURE
+    return student_beyond(mean / spread * math.sqrt(len(values)), len(values) - 1) * looked_at <= 1 - SURE
 
 
 def share_95(count: int, of: int) -> tuple[float, float]:

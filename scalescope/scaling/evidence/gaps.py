@@ -51,6 +51,7 @@ class PlacedGaps(msgspec.Struct, frozen=True, omit_defaults=True):
     longest_ns: tuple[int, ...]  # a step, of one
     count: int  # in all steps
     several: "SeveralGaps | None" = None  # of a place with several a step
+    free_ns: tuple[int, ...] = ()  # on a CPU, a step: the longest that is no wait, nor waking up from one
 
 
 class SeveralGaps(msgspec.Struct, frozen=True, array_like=True):
@@ -128,10 +129,11 @@ def _compute(names: list[str]) -> list[bool]:
     return ["::" in name and not name.startswith(ENGINE_FRAMES) for name in names]
 
 
-def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
+def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mask | None = None) -> Gaps:
     """Add gaps up by place and step.
 
     `first_copies`: by step, whether the first work that is given to the device is a copy out of the host's memory.
+    `free`: of each gap, whether it is no wait, nor waking up from one; None: that is not looked at.
     """
     if not gaps.starts.size:
         return NO_GAPS
@@ -140,6 +142,9 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
     longest = np.zeros_like(table)
     np.add.at(table, (gaps.place, gaps.step), length)
     np.maximum.at(longest, (gaps.place, gaps.step), length)
+    freely = np.zeros_like(table)
+    if free is not None:
+        np.maximum.at(freely, (gaps.place[free], gaps.step[free]), length[free])
     each = np.zeros_like(table)
     np.add.at(each, (gaps.place, gaps.step), 1)
     counts = each.sum(axis=1)
@@ -159,7 +164,8 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
         if counts[row] >= SEVERAL * len(host):
             here = gaps.place == row
             several = _several(length[here], length[~here], each[row])
-        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several))
+        own = tuple(freely[row].tolist()) if free is not None else ()
+        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several, own))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
 
 

@@ -51,6 +51,7 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     now_and_then: bool = False  # a stall in some steps, with 0 ns in the others; its evidence is of those that have it
     opening: bool = False  # of those, a single one in the window's first step, where recording itself begins
     each_pass_ns: int = 0  # of a stall that is there whenever the host comes to its place: what one typically takes
+    punctual: bool = False  # of one rank's stall: so long, at one place in every step, no interruptions can be
     unseen: bool = False  # of a stall at a step's end: that of the last one was not recorded, and its 0 ns say nothing
     period: int | None = None  # of a stall in some steps: it is there in every so manieth one, and in no other
     confidence: float = 1.0

@@ -23,6 +23,7 @@ from scalescope.scaling.evidence.gaps import (
 )
 from scalescope.scaling.evidence.host_timeline import HostTimeline, Mask, host_timeline
 from scalescope.scaling.evidence.interruptions import (
+    LONGEST_TURN_NS,
     Interruptions,
     LockWaits,
     interruptions,
@@ -39,7 +40,7 @@ from scalescope.scaling.rank.loading import copies_from_host
 from scalescope.scaling.rank.partition import OneRankShares
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, COPY, Timeline
-from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, intersect, split_by_priority, union
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, covers, intersect, split_by_priority, union
 from scalescope.scaling.trace.trace import Trace
 
 PerStep = tuple[int, ...]
@@ -114,6 +115,7 @@ def collect_host_evidence(
     waiting = held_up(host) if device is not None else _awaits(quiet, communication, ended)
     located = locate(host, without(quiet, loading, waiting, compiling, host.recording), loading)
     gaps = located if device is not None else located.of(~located.computes)
+    free = _free(gaps, communication, waiting) if device is None else None
     around = Enclosing(host)
     # where operators were not recorded, a host that computes between two calls looks like one that stands still
     calls_alone = device is not None and not len(host.operators)
@@ -138,7 +140,7 @@ def collect_host_evidence(
         kernel_ns=kernel_ns,
         late_ns=_late(host, shares),
         loading=_loadings(host, loading),
-        gaps=placed_gaps(host, _long_ones(gaps) if calls_alone else gaps, _copies_first(host, device)),
+        gaps=placed_gaps(host, _long_ones(gaps) if calls_alone else gaps, _copies_first(host, device), free),
         interruptions=interruptions(located, len(host)) if not calls_alone else None,
         interruptions_alone=(
             interruptions_alone(located, len(host)) if device is not None and not calls_alone else None
@@ -162,6 +164,16 @@ def _awaits(quiet: Intervals, communication: Intervals, ended: Ints | None) -> I
         soon = ended[np.minimum(following, ended.size - 1)] <= quiet.ends + WOKEN_NS
         quiet = Intervals(quiet.starts[soon & (following < ended.size)], quiet.ends[soon & (following < ended.size)])
     return intersect(union(quiet), communication)
+
+
+def _free(gaps: Located, communication: Intervals, waiting: Intervals) -> Mask:
+    """Tell of which gaps a host that computes does not wait in, nor wakes up from a wait.
+
+    Who wakes up waits for a core where others have it, wherever the wait was: but no longer than their turns are. While
+    a collective runs, a gap may be a wait for it whose end was recorded late.
+    """
+    woken = np.isin(gaps.starts, waiting.ends) & (gaps.ends - gaps.starts < LONGEST_TURN_NS)
+    return np.asarray(~woken & ~covers(communication, gaps.starts))
 
 
 def _late(host: HostTimeline, shares: OneRankShares | None) -> PerStep:

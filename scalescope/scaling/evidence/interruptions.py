@@ -26,6 +26,8 @@ SWITCH_INTERVAL_NS, _LETS_GO_NS = 5_000_000, 500_000
 #: that: of lengths that are anything, three times as many would be. Turns on a core last 4 ms and its multiples.
 _LEAST_WAITS, _LEAST_PLACES = 6, 3
 _ABOUT_NS = 4_400_000, 6_500_000
+#: Turns that a scheduler gives to others are no longer, ns.
+LONGEST_TURN_NS = 20_000_000
 #: With fewer steps it cannot be told what a place usually takes.
 _LEAST_STEPS = 3
 

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence, Set
 
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
+from scalescope.scaling.evidence.interruptions import LONGEST_TURN_NS
 from scalescope.scaling.finding import (
     BESIDES,
     IN_STEPS,
@@ -103,8 +104,10 @@ def _loading(rank: int | None, beyond_ms: Sequence[float], step_ms: float, *, su
         rows.append(EvidenceRow(kind="figure", name=IN_STEPS, ms=mean, calls=1.0, value=1.0))
     elif len(long) < MOST_STEPS * len(beyond_ms):
         # steps of two kinds: how often they come is what is uncertain, and not how long they are
-        low, high = Seen(len(long), len(beyond_ms)).bounds(mean)
         each = statistics.fmean(long)
+        low, high = Seen(len(long), len(beyond_ms)).bounds(mean)
+        if not surely and 1e6 * each <= LONGEST_TURN_NS:
+            low = 0.0  # others on its cores may have held it up for so long
         rows.append(
             EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long)), value=float(len(beyond_ms)))
         )

@@ -7,13 +7,11 @@ each brings alone and what it brings last (the mean of the two, which for two ca
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.as_run.calibrate import NEAR, ON_DEVICES
 from scalescope.scaling.as_run.step import is_known_as_run
 from scalescope.scaling.costs.interval import Interval
@@ -25,8 +23,9 @@ from scalescope.scaling.finding import (
     bounded,
     is_counted,
 )
-from scalescope.scaling.findings.candidate import BY_CHANCE, Candidate, Scene, Seen, gained_ms
+from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained_ms
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
+from scalescope.scaling.findings.hosts.by_chance import as_usual, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -39,9 +38,6 @@ _LARGE = 0.03
 _HIDDEN = 0.1
 #: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
 _VANISHES = 0.5
-#: By so many times the typical step's a rank is later in one of them, whatever made it longer still: that it was held
-#: up for more once makes it no less sure of the others.
-_NO_MORE = 2.0
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
 #: their power limit, time in which nothing is computed comes back as lower clocks. On H200, of what the replay takes
 #: out, jobs with random weights gave back 0.80 to 0.92, and with weights of 0, which draw less power, 1.00; no trace
@@ -156,13 +152,19 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
         return []
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
     sure = _sure_shares(scene, candidates)
+    told = as_usual(
+        scene,
+        candidates,
+        [
+            Interval(ms, max(0.0 if may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
+            for one, ms, part in zip(candidates, shares, sure, strict=True)
+        ],
+    )
     gains = [
-        _as_usual(
-            Gain(one, ms, max(0.0 if _may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
-        )
+        _in_the_median(Gain(one, own.value, own.low, own.high))
         if one.seen is None
         else _now_and_then(scene, one, ms, one.seen, alone=sum(other.seen is not None for other in candidates) == 1)
-        for one, ms, part in zip(candidates, shares, sure, strict=True)
+        for one, ms, own in zip(candidates, shares, told, strict=True)
     ]
     gains = beside_the_known_step(scene, gains, whole)
     gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
@@ -172,7 +174,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     return [_at_its_power(one) if one.candidate.code in ON_THE_DEVICE else one for one in gains]
 
 
-def _as_usual(gain: Gain) -> Gain:
+def _in_the_median(gain: Gain) -> Gain:
     """Return what a cause brings in a typical step, where a few are longer by what chance may have made."""
     if (usual := gain.candidate.usual) is None:
         return gain
@@ -299,21 +301,6 @@ def _sure_shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
     return found
 
 
-def _may_be_chance(scene: Scene, candidate: Candidate) -> bool:
-    """Tell whether a rank is later than the others by no more than their steps differ by anyway.
-
-    What is taken out of a step is what a rank takes longer, launch by launch: of two ranks alike on cores that others
-    use, too, each has much of it, and never less than none. Only where a rank is later in the sum of a step, and so in
-    nearly all of them, it is that rank; and the more ranks, and causes, there are to find one, the likelier chance is.
-    """
-    if not scene.replayer.on_cpu or not candidate.beyond_ms:
-        return False
-    looked_at = len(scene.side.ranks) * len(BY_CHANCE)
-    most = _NO_MORE * statistics.median(candidate.beyond_ms)
-    capped = [min(ms, most) for ms in candidate.beyond_ms] if most > 0 else candidate.beyond_ms
-    return not (is_beyond_chance(candidate.beyond_ms, looked_at) or is_beyond_chance(capped, looked_at))
-
-
 def _now_and_then(scene: Scene, candidate: Candidate, ms: float, seen: Seen, *, alone: bool) -> Gain:
     """Return what a cause of some steps brings, by how often it is there in all of them, not in the replayed ones.
 
@@ -333,7 +320,12 @@ def _now_and_then(scene: Scene, candidate: Candidate, ms: float, seen: Seen, *, 
 
 
 def _is_at_its_power(scene: Scene, step_ms: float) -> bool:
-    """Tell whether devices may well be at their power limit in a step so long: what multiplies draws the power."""
+    """Tell whether devices may well be at their power limit in a step so long: what multiplies draws the power.
+
+    Cores that compute are not: of ranks on CPUs, all steps came to what the replay took out of a few.
+    """
+    if scene.replayer.on_cpu:
+        return False
     shares = [row.share_of_compute or 0.0 for row in scene.analysis.kinds if row.kind in MULTIPLYING]
     return scene.share_ms("compute") >= _COMPUTES * step_ms and sum(shares) >= _MULTIPLIES
 

@@ -17,6 +17,7 @@ from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.causes.stalls import FEWEST
 from scalescope.scaling.evidence.gaps import GapLocation
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.evidence.interruptions import LONGEST_TURN_NS
 from scalescope.scaling.trace.intervals import Ints
 
 #: The share of a step that pauses take at least, in the mean of all steps.
@@ -31,8 +32,7 @@ _MOSTLY = 0.75
 _ALIKE = 0.35
 #: What a host stands still for elsewhere is as long as its pauses from this share of them on.
 _AS_LONG = 0.5
-#: Longer than the turns that a scheduler gives to others, ns; and so many times as long as all else in the window.
-_NO_TURN_NS = 20_000_000
+#: A single pause is longer than others' turns on its core, and so many times as long as all else in the window.
 _STANDS_OUT = 3
 #: So many pauses tell a period: two have one whatever made them.
 _LEAST_TIMES = 3
@@ -110,7 +110,7 @@ def _paused(common: CommonSteps, ns: Ints, usual: Ints, elsewhere: float) -> np.
     if not count or always or count >= _MOSTLY * ns.size or lengths.sum() < _SHARE * common.step_ns * ns.size:
         return np.zeros(ns.size, bool)
     if count == 1:
-        sure = lengths[0] >= _NO_TURN_NS and lengths[0] >= _STANDS_OUT * elsewhere
+        sure = lengths[0] >= LONGEST_TURN_NS and lengths[0] >= _STANDS_OUT * elsewhere
     else:
         sure = lengths.std() <= _ALIKE * lengths.mean()
     return paused if sure else np.zeros(ns.size, bool)

@@ -26,6 +26,7 @@ import numpy as np
 
 from scalescope.records.statistics import largest_of_others
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
+from scalescope.scaling.evidence.causes.punctual import is_punctual
 from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, PlacedGaps
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
@@ -194,7 +195,13 @@ class _Place:
             if (stalls or each_pass) and _mostly(ns[told]) >= _SHARE * self.common.step_ns:
                 beyond = np.rint(self.ns[at] - usual).astype(np.int64)
                 cause = _cause(self, rank, [row], np.rint(ns).astype(np.int64), usual, beyond)
-                found.append(msgspec.structs.replace(cause, each_pass_ns=_typical_ns(row) if each_pass else 0))
+                found.append(
+                    msgspec.structs.replace(
+                        cause,
+                        each_pass_ns=_typical_ns(row) if each_pass else 0,
+                        punctual=is_punctual(self.common, at, row, usual, told),
+                    )
+                )
         return found
 
     def _at_each_pass(self, at: int, row: PlacedGaps, least_ns: int, share: float) -> bool:

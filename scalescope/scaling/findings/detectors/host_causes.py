@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.causes.stalls import of_objects
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_BEGIN_WITH
@@ -60,7 +61,9 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
         elif cause.code in _CURES and not cause.now_and_then:
             by_kind.setdefault((cause.code, cause.rank), []).append(cause)
     known: set[tuple[tuple[What, int | None], ...]] = set()
-    for (code, rank), causes in sorted(by_kind.items(), key=lambda item: -_longest_ns(item[1])):
+    for (code, rank), found in sorted(by_kind.items(), key=lambda item: _surest_first(item[1])):
+        causes = _without_chance(found)
+        punctual = any(one.punctual for one in causes)
         removals = _removals(scene, code, rank, causes)
         # what two causes of one host would take out alike is the larger one's: dealt out, each had half of it
         alike = tuple((one.what, one.rank) for one in removals)
@@ -74,7 +77,8 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 removals=removals,
                 least_ms=min(one.typical_ns for one in causes) / 1e6 if in_workers else 0.0,
                 surely=(Removal("waits", rank),) if code == "synchronising" else (),
-                beyond_ms=_beyond_ms(causes),
+                beyond_ms=() if punctual else _beyond_ms(causes),
+                in_each_ms=_beyond_ms(causes) if code == "host_stall" else (),
                 usual=_usual(scene, causes[0]) if code == "data_loading" and rank is None else None,
                 evidence=(
                     *_evidence(causes),
@@ -83,6 +87,18 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 ),
                 remedy=Remedy(cure="cheaper_workers") if in_workers else _remedy(scene, code, causes),
             )
+
+
+def _surest_first(causes: Sequence[HostCause]) -> tuple[bool, float]:
+    """Return what orders causes: what is there in each step whatever chance does, and of such the longest, first."""
+    return not any(one.punctual for one in causes), -_longest_ns(causes)
+
+
+def _without_chance(causes: Sequence[HostCause]) -> list[HostCause]:
+    """Return one host's causes, where some of its stalls are punctual without those that chance may have made."""
+    if not any(one.punctual for one in causes):
+        return list(causes)
+    return [one for one in causes if one.punctual or (one.beyond_ns is not None and is_beyond_chance(one.beyond_ns))]
 
 
 def _usual(scene: Scene, loading: HostCause) -> Interval | None:
@@ -199,6 +215,8 @@ def _copies_of_passes(scene: Scene, rank: int | None, causes: Sequence[HostCause
 
 def _gap_ns(causes: Sequence[HostCause]) -> int:
     """Return from which length on a gap is one of these, ns; 0 where they are as long as any."""
+    if all(one.punctual and not one.each_pass_ns and one.beyond_ns for one in causes):
+        return max(min(min(one.beyond_ns or ()) for one in causes) // 2, GAP_NS)
     short = [cause.each_pass_ns for cause in causes if 0 < cause.each_pass_ns < 2 * GAP_NS]
     return min(short) // 2 if short else 0
 

@@ -36,6 +36,7 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
                 code="own_work",
                 rank=rank,
                 removals=tuple(Removal(what, rank) for what in whats),
+                in_each_ms=tuple(extra.ms) if extra.counted else (),
                 evidence=(*extra.evidence, *extra.counted, *anomaly),
                 remedy=Remedy(cure="no_anomaly_detection" if looks else "look_at_rank"),
                 least_share=_LEAST_SHARE,

@@ -41,6 +41,11 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     whole = sum(weight(one) for one in named)
     if loading is not None and weight(loading) >= _EXPLAINED * whole and not _agree(loading, late):
         return _with_sized(findings, loading, late)
+    known = next((one for one in named if _is_better_known(late, one, analysis)), None)
+    if known is not None and weight(known) >= _EXPLAINED * sum(
+        weight(one) for one in named if not is_within_noise(one)
+    ):
+        return _with_sized(findings, known, late)
     # hosts that compute are late as well for what others do on their cores: that must be known to be left out
     if any(not is_within_noise(one) for one in named) or (analysis.activity == "cpu" and not late.delays_known):
         return list(findings)
@@ -58,6 +63,21 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
 def _with_sized(findings: Sequence[Finding], finding: Finding, late: LateInSteps) -> list[Finding]:
     sized = _sized(finding, late)
     return ranked([sized if one is finding else one for one in findings])
+
+
+def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis) -> bool:
+    """Tell whether what a rank's cause costs, that is there for sure, all steps tell more closely than the window's.
+
+    Of ranks that compute on cores which others use, too: a few steps are as they happened to be disturbed.
+    """
+    ms, low, high = finding.ms, finding.low_ms, finding.high_ms
+    if analysis.activity != "cpu" or not late.delays_known or not ms or low is None or high is None:
+        return False
+    there = (finding.code == "own_work" and is_certain(finding)) or _stands_still(finding, late)
+    if is_within_noise(finding) or finding.at_most or not there:
+        return False
+    meet = low <= late.high_ms and late.low_ms <= high
+    return meet and (late.high_ms - late.low_ms) / late.ms < (high - low) / ms
 
 
 def _comes_to(finding: Finding, late: LateInSteps) -> bool:

@@ -135,7 +135,7 @@ def _let_go(collectives: Sequence[RankCollective], ops: Sequence[tuple[int, int,
         alone = bisect_left(ended, begin) == bisect_left(ended, end)  # no other one ended then
         if (
             alone
-            and end - max(begin, one.start) >= _MOSTLY * length
+            and (end - max(begin, one.start) >= _MOSTLY * length or _begins_with_one(begin, end, collectives))
             and (0 < one.end - end <= max(WOKEN_NS, WOKEN_SHARE * length))
             # nor did the thread wait for one that was in flight, too, and is written down before
             and not any(other.start < end <= other.end < one.end for other in collectives)
@@ -144,6 +144,11 @@ def _let_go(collectives: Sequence[RankCollective], ops: Sequence[tuple[int, int,
         else:
             found.append(one.end)
     return found
+
+
+def _begins_with_one(begin: int, end: int, collectives: Sequence[RankCollective]) -> bool:
+    """Tell whether a thread has just handed a collective over where it goes idle: it has nothing to do but to wait."""
+    return any(begin - _WAITS_NS <= one.start <= min(begin + _WAITS_NS, end) for one in collectives)
 
 
 def _step_of(instant: int, edges: "np.ndarray", numbers: list[int]) -> int:
