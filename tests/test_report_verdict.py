@@ -100,12 +100,49 @@ def test_what_a_study_grew_by_comes_before_a_finding_that_brings_far_less() -> N
         "more cores or memory bandwidth a rank, which the ranks of a machine share: 52.7 ms of the 76.0 ms by which a "
         "step grew are slower compute. What one can change: launch less"
     )
-    assert len(verdict.advice.split()) < 45, "80 words stood there, what one can change behind all of them"
+    assert verdict.advice.endswith("(speeds the step, not the scaling).")
+    assert len(verdict.advice.split()) < 55, "80 words stood there, what one can change behind all of them"
     on_gpus = study_verdicts(grown_study(52.7), with_findings("gpu", LAUNCHING))[0].advice
     assert on_gpus.startswith(
         "52.7 ms of the 76.0 ms by which a step grew are slower compute: collectives that overlap"
     )
     assert "beyond that, launch less" in on_gpus and "cores" not in on_gpus
+
+
+BUCKETS = Finding(code="small_buckets", ms=4.1, low_ms=0.0, high_ms=4.1, fraction=0.025, backed="bound", at_most=True,
+                  remedy=Remedy(cure="larger_buckets", size=5))  # fmt: skip
+
+
+def spread_study(idle_ms: float, growth_ms: float = 35.0) -> StudyAnalysis:
+    """Return a study whose step of 133 ms grew, no half of it by one part, and by `idle_ms` because hosts are late."""
+    rest = growth_ms - idle_ms
+    spread = grown_study(0.46 * rest)
+    (fall,) = spread.waterfall
+    fall.from_step_ms, fall.to_step_ms, fall.growth_ms, fall.noise_ms = 133.0, 133.0 + growth_ms, growth_ms, 5.0
+    fall.measured_growth_ms = growth_ms
+    fall.parts[1:] = [
+        WaterfallPart(part="exposed_wait", ms=0.33 * rest),
+        WaterfallPart(part="exposed_transfer", ms=0.21 * rest),
+        WaterfallPart(part="idle_launch", ms=idle_ms),
+    ]
+    return spread
+
+
+def test_what_the_step_of_one_rank_has_as_well_is_no_advice_on_scaling() -> None:
+    """*Launch less: at most 8.1 ms* came first of a growth of 35 ms, 1.0 of which is hosts that are late."""
+    launching = msgspec.structs.replace(LAUNCHING, ms=8.1, high_ms=8.4, fraction=0.049)
+    advice = study_verdicts(spread_study(1.0), with_findings("cpu", launching, BUCKETS))[0].advice
+    assert advice.startswith("more cores or memory bandwidth a rank")
+    can = advice.partition("What one can change: ")[2]
+    assert can.startswith("use larger gradient buckets") and "; launch less: compile the step: at most 8.1 ms" in can
+    assert can.endswith("4.9% (speeds the step, not the scaling).")
+    grew = study_verdicts(spread_study(6.0), with_findings("cpu", launching, BUCKETS))[0].advice
+    assert grew.startswith("launch less") and "scaling" not in grew, "three quarters of it came with the ranks"
+    little = study_verdicts(spread_study(0.5, 10.0), with_findings("cpu", launching, BUCKETS))[0].advice
+    assert little.startswith("launch less") and little.endswith("(speeds the step, not the scaling).")
+    on_gpus = study_verdicts(spread_study(1.0), with_findings("gpu", launching, BUCKETS))[0].advice
+    assert "are slower compute: collectives that overlap" in on_gpus
+    assert on_gpus.index("use larger gradient buckets") < on_gpus.index("launch less")
 
 
 def test_a_finding_that_may_bring_as_much_as_half_of_the_growth_stays_first() -> None:

@@ -13,8 +13,9 @@ from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.recurring import leads
+from scalescope.report.text.scaling_loss import NOT_THE_SCALING, speeds_alone
 from scalescope.report.unsteady import MEASURE_AGAIN, is_unsteady_series
-from scalescope.report.views import devices, run_label
+from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.study_answer import TriedAdvice
@@ -81,7 +82,7 @@ def tried_table(tried: Sequence[TriedAdvice]) -> Table:
 def advice_panels(data: ReportData) -> list[Panel]:
     """Return a panel a replayed run, and one for what was tried."""
     panels = [
-        _advice_panel(answer, _doubt(answer, data), unsteady=_is_unsteady(answer, data))
+        _advice_panel(answer, _doubt(answer, data), _mark(answer, data), unsteady=_is_unsteady(answer, data))
         for answer in data.answers
         if answer.replay is not None
     ]
@@ -125,7 +126,22 @@ def _is_unsteady(answer: RunAnalysis, data: ReportData) -> bool:
     )
 
 
-def _advice_panel(answer: RunAnalysis, doubt: str, *, unsteady: bool) -> Panel:
+def _mark(answer: RunAnalysis, data: ReportData) -> str:
+    """Return that what brings most of a step does not make its study scale better, where it does not; else ""."""
+    first, study = finding_text.first_to_do(answer.findings), data.study
+    if first is None or study is None:
+        return ""
+    grown = [
+        fall
+        for point in study.efficiency
+        if point.run == answer.name and point.scaling == "weak"
+        for fall in study.waterfall
+        if (fall.series, fall.to_world_size) == (point.series, point.world_size) and not grew_within_noise(fall)
+    ]
+    return NOT_THE_SCALING * any(speeds_alone(first, waterfall_steps(fall)) for fall in grown)
+
+
+def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool) -> Panel:
     replay = answer.replay
     assert replay is not None
     # by how much, and not how long: the step that the first sentence speaks of may be another than the replayed ones
@@ -146,7 +162,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str, *, unsteady: bool) -> Panel:
         of_these = (
             "Of the profiled steps alone, most" if doubt or leads(answer) or answer.growing is not None else "Most"
         )
-        told = f"{of_these} would come of: {best_to_do(answer, first)}."
+        told = f"{of_these} would come of: {best_to_do(answer, first)}{mark}."
         if not doubt and finding_text.more_steps(answer.findings):
             told = f"{capitalized(best_to_do(answer, first, more=True))}."
     again = f"First {MEASURE_AGAIN}." if unsteady and answer.unpriced is None else ""

@@ -7,14 +7,29 @@ from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.parts import INFLATION, Part
-from scalescope.report.text.findings import first_to_do
+from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import is_within_noise, weight
+from scalescope.scaling.finding import Code, Finding, is_within_noise, weight
 from scalescope.scaling.study_answer import Waterfall
 
 #: A part of the growth that is less of the step, or of the growth, is not what a study is about.
 _OF_STEP, _OF_GROWTH = 0.1, 0.5
+#: A cause whose part grew by less than this share of what it costs was there on the first count as well.
+_OF_COST = 0.5
+#: What ends advice that makes steps quicker on every count.
+NOT_THE_SCALING = " (speeds the step, not the scaling)"
+#: Causes that a rank by itself has as well, on all ranks alike, and the part of its step that they cost.
+_ALSO_OF_ONE: dict[Code, str] = {
+    "data_loading": "idle_data",
+    "host_stall": "idle_launch",
+    "host_starved": "idle_launch",
+    "host_bound": "idle_launch",
+    "synchronising": "idle_launch",
+    "recompilation": "idle_launch",
+    "allocation": "idle_launch",
+    "copies": "exposed_memory",
+}
 #: What a part grew by is the most that can be had of it: a bound, which counts half, as a finding's does.
 _BOUND = 0.5
 
@@ -37,15 +52,48 @@ def loss_clause(fall: Waterfall, part: Part, ms: float) -> str:
     return f"{percent(ms / fall.growth_ms, 0)} of the step's growth is {part.name}"
 
 
-def loss_before(fall: Waterfall, part: Part, ms: float, run: RunAnalysis, remedy: str, best: str) -> str:
+def speeds_alone(finding: Finding, steps: Sequence[tuple[Part, float]]) -> bool:
+    """Tell whether a cause is one that the step of the first count has nearly as well: mending it makes steps quicker
+    on every count, and none scale better. `steps`: the growth's parts.
+
+    What one rank has beyond the others, and all that ranks send, is there with several ranks alone.
+    """
+    if finding.rank is not None or finding.ms is None or finding.code not in _ALSO_OF_ONE:
+        return False
+    grown = sum(ms for part, ms in steps if part.key == _ALSO_OF_ONE[finding.code])
+    return grown < _OF_COST * finding.ms
+
+
+def loss_before(
+    fall: Waterfall,
+    steps: Sequence[tuple[Part, float]],
+    run: RunAnalysis,
+    *,
+    remedy: str,
+    best: str,
+    finding: Finding | None,
+) -> str:
     """Return what to do first: about what most of the growth is, where that may bring more than the best finding.
 
-    `remedy`: against the part, "" where there is none; `best`: what to do by the largest run's findings.
+    A finding that makes steps quicker and none scale better comes last, and says so. `steps`: the growth's parts;
+    `remedy`: against the largest of them, "" where there is none; `best`: what to do by the largest run's findings, and
+    `finding` what that is to mend, where it says nothing else.
     """
-    first = first_to_do(run.findings)
-    if first is not None and max(weight(first), expected_of_compiling(run)) >= _BOUND * ms:
-        return best
-    then = best if first is not None and not is_within_noise(first) else ""
+    first, text = first_to_do(run.findings), best
+    part, ms = max(steps, key=lambda step: step[1])
+    expected = expected_of_compiling(run)
+    if quicker := finding is not None and speeds_alone(finding, steps):
+        text = f"{text.removesuffix('.')}{NOT_THE_SCALING}."
+        if fall.growth_ms < _OF_STEP * fall.to_step_ms:
+            return text
+        scaling = [one for one in following(run.findings) if not speeds_alone(one, steps) and not is_within_noise(one)]
+        first, expected = next(iter(scaling), None), 0.0
+        text = f"{todo(first)}; {text}" if first is not None else text
+    elif largest_part(fall, steps) is None:
+        return text
+    if first is not None and max(weight(first), expected) >= _BOUND * ms:
+        return text
+    then = text if quicker or (first is not None and not is_within_noise(first)) else ""
     of_growth = f"{milliseconds(ms)} of the {milliseconds(fall.growth_ms)} by which a step grew"
     of_growth = of_growth if ms <= fall.growth_ms else f"{milliseconds(ms)} a step"
     if part.key == INFLATION.key and run.activity == "cpu":
@@ -54,6 +102,6 @@ def loss_before(fall: Waterfall, part: Part, ms: float, run: RunAnalysis, remedy
         )
         return f"{told} What one can change: {then}" if then else told
     if not remedy:
-        return best
+        return text
     told = f"{of_growth} are {part.name}: {remedy.removesuffix('.')}"
     return f"{told}; beyond that, {then}" if then else f"{told}."

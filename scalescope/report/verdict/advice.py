@@ -40,6 +40,7 @@ class BestAdvice:
     text: str
     is_remedy: bool = False  # against the largest part: nothing else is known
     on_rank: int | None = None  # where it begins with what one rank alone is to do
+    finding: Finding | None = None  # what it is to mend, where it says nothing else
 
 
 def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvice:
@@ -66,12 +67,13 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         alone = f". Of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return BestAdvice(f"{MEASURE_AGAIN}{alone}.")
     if first is not None and run.findings[0].code == "nothing":
-        return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.")
+        return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.", finding=first)
     if first is not None:
         more = finding_text.more_steps(run.findings)
         beside = finding_text.beside_waits(run.findings) if first is run.findings[0] else None
         besides = f"; beside that, {finding_text.todo(beside)}" if beside is not None else ""
-        return BestAdvice(f"{best_to_do(run, first, more=True)}{besides}.", on_rank=None if more else first.rank)
+        return BestAdvice(f"{best_to_do(run, first, more=True)}{besides}.", on_rank=None if more else first.rank,
+                          finding=first)  # fmt: skip
     if run.advice and run.advice[0].what:  # schema 1
         return BestAdvice(f"{advice_sentence(run.advice[0])}.")
     if slowed_by_profiling(run) and not _knows_as_run(run):

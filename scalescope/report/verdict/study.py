@@ -109,11 +109,14 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         if unsteady:
             advice = f"{MEASURE_AGAIN}."
         elif largest is not None:
-            remedy, advice = advice, best_advice(largest, advice).text
-            most = largest_part(falls[0], waterfall_steps(falls[0])) if falls and last.scaling == "weak" else None
-            if most is not None and not grew_within_noise(falls[0]):
-                headline = f"{headline.removesuffix('.')}; {loss_clause(falls[0], *most)}."
-                advice = loss_before(falls[0], *most, largest, remedy, advice)
+            best = best_advice(largest, advice)
+            remedy, advice = advice, best.text
+            if falls and last.scaling == "weak" and not grew_within_noise(falls[0]):
+                steps = waterfall_steps(falls[0])
+                most = largest_part(falls[0], steps)
+                if most is not None:
+                    headline = f"{headline.removesuffix('.')}; {loss_clause(falls[0], *most)}."
+                advice = loss_before(falls[0], steps, largest, remedy=remedy, best=best.text, finding=best.finding)
         if last.samples_per_s is not None:
             notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
