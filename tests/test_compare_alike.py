@@ -54,8 +54,8 @@ def test_clean_runs_of_one_script_are_not_called_different(sides: dict[str, Meas
     told = headline(found["clean_9", "clean_10"])
     assert "clean_10 cannot be told from clean_9, within noise" in told
     assert told.endswith(
-        "; one run a side does not tell a change from how runs differ: run both again, and give all of them "
-        "(--baseline, --other)."
+        "; one run a side does not tell a change of the step from how runs differ: run both again, and give all of "
+        "them (--baseline, --other)."
     )
     assert "repeats on both sides tell how runs of this one differ" in noise_sentence(found["clean_9", "clean_10"])
 

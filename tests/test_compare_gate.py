@@ -92,10 +92,17 @@ def test_a_change_beyond_its_limit_that_noise_may_be_says_which_bound_decides(tm
     """*held, step>3%: +28.63 % (95%: +1.435 to +51.67)* did not say why."""
     before, after = [today(tmp_path / "before")], [today(tmp_path / "after", 1.04)]
     up, wide = compare_paths(before, after, [parse("step>3%"), parse("step>10%")]).gate
-    assert up.held and up.text.endswith("), and the lower bound decides, which is within the limit")
+    catches = ": repeats on both sides (--baseline, --other) catch smaller changes"
+    assert up.held and up.text.endswith(f"), and the lower bound decides, which is within the limit{catches}")
     assert wide.held and wide.text.endswith(")")
     (down,) = compare_paths(after, before, [parse("step<-3%")]).gate
-    assert down.held and down.text.endswith("), and the upper bound decides, which is within the limit")
+    assert down.held and down.text.endswith(f"), and the upper bound decides, which is within the limit{catches}")
+    again = (
+        [today(tmp_path / "b0", 0.9), today(tmp_path / "b1", 1.1)],
+        [today(tmp_path / "a0"), today(tmp_path / "a1", 1.2)],
+    )
+    (repeated,) = compare_paths(*again, [parse("step>3%")]).gate
+    assert repeated.held and repeated.text.endswith("), and the lower bound decides, which is within the limit")
 
 
 def test_a_gate_that_fails_does_so_though_nobody_reads_on(runs: Path) -> None:

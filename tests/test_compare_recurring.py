@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -88,5 +89,10 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
     tiny = PartChange(name="exposed_memory", change_ms=0.004, low_ms=0.002, high_ms=0.006, baseline_ms=0.0,
                       other_ms=0.004)  # fmt: skip
     sentence = headline(told(None, late, less, tiny))
-    assert sentence.endswith(", though beyond noise: idle (host late) +0.50 ms.")
-    assert "beyond noise" not in headline(told(None, less, tiny))
+    assert sentence.endswith("; sure is: idle (host late) +0.50 ms.")
+    assert "sure is" not in headline(told(None, less, tiny))
+    wide = msgspec.structs.replace(told(None, late, less), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
+    assert headline(wide) == (
+        "after may take as long as before: +1.0 ms of 12.00 is within noise (95%: -16.7% to 33.3%); sure is: idle (host "
+        "late) +0.50 ms."
+    )

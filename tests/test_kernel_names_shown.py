@@ -3,14 +3,16 @@
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from scalescope.report.compare.page import write_comparison
+from scalescope.report.compare.sentences import kernels_sentence
 from scalescope.report.compare.tables import kernels_table
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.report.drawing.tables import without_middle
-from scalescope.scaling.compare.answer import Comparison, KernelChange
+from scalescope.scaling.compare.answer import Comparison, KernelChange, PartChange
 
 LONG = "void cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8<epilogue_with_bias_and_gelu>(Params)"
 
@@ -41,6 +43,21 @@ def test_no_line_of_kernels_is_wider_than_the_terminal_nor_a_log_s_than_200(widt
     assert any("…" in line and "12,345.6" in line for line in table) or terminal
     assert max(map(len, table)) <= min(width, 200)
     assert "void cutl" in out.getvalue()
+
+
+@pytest.mark.parametrize("within_noise", [False, True])
+def test_of_kernels_that_differ_by_noise_the_longest_come_first_and_none_has_a_share(within_noise: bool) -> None:
+    """A relu of 0.2 ms stood first of a step of 109, with 244% of a change that was noise."""
+    answer = compared()
+    relu = msgspec.structs.replace(answer.kernels[0], baseline_us=219.0, other_us=3702.0, share=2.441)
+    low_ms = -1.3 if within_noise else 1.3
+    kind = PartChange(name=relu.kind, change_ms=2.2, low_ms=low_ms, high_ms=5.9, baseline_ms=4.2, other_ms=6.4)
+    noisy = msgspec.structs.replace(answer, kernels=[relu, *answer.kernels], parts=[kind], matched_share=1.0)
+    table, sentence = kernels_table(noisy), kernels_sentence(noisy)
+    times = [row[[column.key for column in table.columns].index("other_us")] for row in table.rows]
+    assert (times == sorted(times, key=float, reverse=True)) == within_noise
+    assert ("share" in [column.key for column in table.columns]) != within_noise
+    assert ("longest first; what they differ by is within noise" in sentence) == within_noise
 
 
 def test_the_table_and_the_page_hold_the_whole_name(tmp_path: Path) -> None:

@@ -68,12 +68,13 @@ def headline(answer: Comparison) -> str:
     per = " a sample" if answer.by_rate is not None else ""
     per += " on another number of ranks" if answer.reason == "another_world_size" else ""
     if answer.verdict == "same":
-        told = "cannot be told from" if max(-low, high) > WIDE * step else "is as fast as"
-        return (
-            f"{there} {told} {here}{per}, within noise: {signed(change, low, high)} of {figure(step, 2)} "
-            f"(95%: {percent(low / step)} to {percent(high / step)}){_for_want_of_cores(answer)}{_other_work(answer)}"
-            f"{_once_each(answer, max(-low, high))}."
-        )
+        sure, wide = _other_work(answer), max(-low, high) > WIDE * step
+        by = f"{signed(change, low, high)} of {figure(step, 2)}"
+        bounds = f" (95%: {percent(low / step)} to {percent(high / step)})"
+        told = f"{there} {'cannot be told from' if wide else 'is as fast as'} {here}{per}, within noise: {by}{bounds}"
+        if wide and sure:  # something of it is told all the same
+            told = f"{there} may take as long as {here}{per}: {by} is within noise{bounds}"
+        return f"{told}{_for_want_of_cores(answer)}{sure}{_once_each(answer, max(-low, high))}."
     shares = sorted((abs(low / step), abs(high / step)))
     whose = _other_job(answer) or _perhaps_other_job(answer)
     return (
@@ -89,8 +90,8 @@ def _once_each(answer: Comparison, hidden_ms: float) -> str:
     if noise is None or noise.unit == "repeats" or hidden_ms <= WIDE * (answer.baseline_ms or 0.0):
         return ""
     return (
-        "; one run a side does not tell a change from how runs differ: run both again, and give all of them "
-        "(--baseline, --other)"
+        "; one run a side does not tell a change of the step from how runs differ: run both again, and give all of "
+        "them (--baseline, --other)"
     )
 
 
@@ -152,7 +153,8 @@ def _beyond_noise(answer: Comparison, link: str) -> str:
     ]
     words = [f"{part_name(one)} {_told(one, ' ms')}{_because(one, answer)}" for one in sure[:_MOST_NAMED]]
     unless = ", unless other processes had its cores" if answer.cores_untold else ""
-    return f"{link}beyond noise{unless}: {', '.join(words)}" if words else ""
+    link = "; " if link == ", though " else link
+    return f"{link}sure is{unless}: {', '.join(words)}" if words else ""
 
 
 def _besides(answer: Comparison) -> str:
@@ -430,7 +432,18 @@ def _set_to(value: str | None) -> str:
     return value if value is not None else "not set"
 
 
+def kernels_are_as_long(answer: Comparison) -> bool:
+    """Tell whether all that kernels differ by is within noise: then none has a share of a change."""
+    kinds = [one for one in answer.parts if one.name in KINDS]
+    sure = {one.name for one in moved(answer)}
+    return bool(kinds) and not any(one.name in sure for one in kinds)
+
+
 def kernels_sentence(answer: Comparison) -> str:
-    """Return how much of the kernels' time has a counterpart on the other side."""
-    share = f"{percent(answer.matched_share)} of the compute has a counterpart" if answer.matched_share else ""
-    return f"The kernels of one rank's step side by side, most changed first; {share}." if share else ""
+    """Return how much of the kernels' time has a counterpart on the other side, and whether they differ for sure."""
+    if not answer.matched_share:
+        return ""
+    alike = kernels_are_as_long(answer)
+    order = "longest first; what they differ by is within noise" if alike else "most changed first"
+    share = f"{percent(answer.matched_share)} of the compute has a counterpart"
+    return f"The kernels of one rank's step side by side, {order}; {share}."

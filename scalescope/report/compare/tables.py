@@ -1,8 +1,8 @@
 """A comparison's figures as tables: parts, kernels, surroundings, points."""
 
-from scalescope.report.compare.sentences import names_of, part_name
+from scalescope.report.compare.sentences import kernels_are_as_long, names_of, part_name
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.compare.answer import Comparison, CountedWork
+from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange
 
 _MATCHED = {
     "name": "name",
@@ -53,7 +53,8 @@ def _calls(work: CountedWork | None) -> str:
 
 
 def kernels_table(answer: Comparison, most: int | None = None) -> Table:
-    """Return the kernels side by side, most changed first."""
+    """Return the kernels side by side, most changed first; longest first where what they differ by is within noise."""
+    alike = kernels_are_as_long(answer)
     columns = [
         Column("operator", "operator", names=True),
         Column("kind", "kind"),
@@ -73,14 +74,20 @@ def kernels_table(answer: Comparison, most: int | None = None) -> Table:
         [one.operator or "–", one.kind, _MATCHED[one.matched_by], one.baseline_name or "–", one.other_name or "–",
          one.baseline_calls, one.other_calls, one.baseline_us, one.other_us, one.ratio, one.expected_ratio, one.bound,
          one.share]
-        for one in answer.kernels[:most]
+        for one in (sorted(answer.kernels, key=_longest, reverse=True) if alike else answer.kernels)[:most]
     ]  # fmt: skip
     reasons = {
         "ratio": "one side has no such kernel",
         "expected_ratio": "neither memory nor products alone bind it, nothing tells that they do, or no data sheet",
         "share": "the kernels' changes add up to nothing",
     }
+    if alike:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Table(columns, rows, reasons)
+
+
+def _longest(row: KernelChange) -> float:
+    return max(row.baseline_us, row.other_us)
 
 
 def settings_table(answer: Comparison) -> Table:

@@ -123,15 +123,18 @@ def judge(limit: Limit, answer: Comparison, baseline: Measurement, other: Measur
     ):
         apart = f"{max(found.more, found.less):.4g} {_SHOWN[limit.metric]} of communication"
         return _line(limit, False, f"not measured: {apart} cannot be split into wait and transfer")
-    return _line(limit, held, _told(limit, found) + _why_held(limit, found))
+    return _line(limit, held, _told(limit, found) + _why_held(limit, found, answer))
 
 
-def _why_held(limit: Limit, found: MetricChange) -> str:
-    """Return which bound decides, of a change that lies beyond its limit and fails nothing."""
+def _why_held(limit: Limit, found: MetricChange, answer: Comparison) -> str:
+    """Return which bound decides, of a change that lies beyond its limit and fails nothing; what tells more."""
     sure = msgspec.structs.replace(found, low=found.change, high=found.change)
     if _beyond(limit, found) or not _beyond(limit, sure):
         return ""
-    return f", and the {'lower' if limit.above else 'upper'} bound decides, which is within the limit"
+    told = f", and the {'lower' if limit.above else 'upper'} bound decides, which is within the limit"
+    noise = answer.noise
+    alone = noise is not None and (noise.unit != "repeats" or min(noise.baseline, noise.other) < 2)
+    return f"{told}: repeats on both sides (--baseline, --other) catch smaller changes" if alone else told
 
 
 def _line(limit: Limit, held: bool, text: str) -> GateLine:
