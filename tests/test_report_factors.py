@@ -5,8 +5,8 @@ from io import StringIO
 import msgspec
 from rich.console import Console
 
-from scalescope.report.terminal.study import print_study
-from scalescope.report.text.factors import factors_sentence
+from scalescope.report.terminal.study import print_closing, print_study
+from scalescope.report.text.factors import factors_line, factors_sentence
 from tests.report_samples import run_answer, study_answer
 
 
@@ -27,3 +27,7 @@ def test_factors_of_profiled_steps_are_told_to_be_so_where_they_are_not_the_effi
     runs = [run_answer(one.run, one.world_size) for one in study.efficiency]
     print_study(study, runs, [], Console(file=(shown := StringIO()), width=400))
     assert "69.8% on" in shown.getvalue()
+    print_closing(study, runs, Console(file=(shown := StringIO()), width=400))
+    line = f"multiply to 69.8% ({last.series}, {last.world_size} ranks); efficiency is measured without a profiler."
+    under = [one for one in shown.getvalue().splitlines() if line in one]
+    assert len(under) == 1 and len(under[0]) < 130 and factors_line([near, unknown]) == ""

@@ -140,6 +140,21 @@ def test_a_series_has_a_bar_a_rank_count_and_few_of_many() -> None:
     assert len(widths(series_bars(many))) == 4
 
 
+def test_bars_of_one_drawing_are_of_like_steps() -> None:
+    """One rank as profiled, 133.1 ms, stood beside two without recording, 164.6: the eye reads no growth off those."""
+    alone, two = run_answer("n1", 1), msgspec.structs.replace(replayed(50.0), activity="cpu")
+    alone.activity = "cpu"
+    assert two.as_run is not None and two.step_times is not None
+    two.as_run.replayed_ms, two.as_run.step_ms = Interval(50.0, 45.0, 55.0), 54.0
+    two.step_times.measured_step_ms, two.step_times.placebo_ms = 54.0, 3.0
+    assert [label for label, _ in widths(run_bars(two))] == ["without recording"]
+    drawn = series_bars([alone, two])
+    assert [label for label, _ in widths(drawn)] == ["1 CPU rank, as profiled", "4 CPU ranks, as profiled"]
+    assert drawn is not None and "on 4 CPU ranks" in drawn.title and "without recording" not in drawn.title
+    both = series_bars([msgspec.structs.replace(two, world_size=2), two])
+    assert all(label.endswith("without recording") for label, _ in widths(both))
+
+
 def test_a_step_that_only_the_traces_tell_is_not_called_measured(tmp_path: Path) -> None:
     data = read_report_data(write_study(tmp_path / "s"))
     assert data.study is not None

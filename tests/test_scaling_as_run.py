@@ -434,3 +434,7 @@ def test_a_jobs_last_words_and_its_analysis_agree_on_what_profiling_costs() -> N
     assert summarise("gpt", quiet, schedule)[-1].endswith("+9.9% for profiling")
     slow = [msgspec.structs.replace(row, step_ms=[900.0 - (90 if row.step >= 40 else row.step % 2)]) for row in rows]
     assert "no profiling makes it" in summarise("gpt", slow, schedule)[-1]
+    alike = [msgspec.structs.replace(row, step_ms=[900.0 + 45 * math.sin(row.step / 4)]) for row in rows]
+    within = summarise("gpt", alike, schedule)[-1]
+    assert "which is no other than outside: steady steps differ by ±" in within
+    assert "cannot be told" not in within and within.count(" ms a step") == 1, "the traces tell what recording takes"

@@ -110,7 +110,7 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
         off_ms = drawn_ms - times.measured_step_ms
         if abs(off_ms) <= _AS_MEASURED * times.measured_step_ms:
             continue
-        if is_shown_alone(run):
+        if as_run and is_shown_alone(run):
             of_jobs.append(step_of_job(run, where))
             continue
         spread = f" (± {milliseconds(times.placebo_ms)})" if times.placebo_ms is not None else ""

@@ -44,18 +44,17 @@ def summarise(what: str, rows: list[StepRow], schedule: Schedule) -> list[str]:
 
 
 def _profiling(found: StepExcess) -> str:
-    """Return what the Kineto window cost a step, or that steps differ by as much without it."""
-    inside = (
-        f"inside the Kineto window {found.steady_ms + found.ms:,.2f} ms a step against {found.steady_ms:,.2f} outside"
-    )
+    """Return what the Kineto window cost a step, or that steps differ by as much without it: what recording costs is
+    then for the traces to tell.
+    """
+    inside = f"inside the Kineto window {found.steady_ms + found.ms:,.2f} ms a step"
     if not found.unsteady:
-        return f"{inside}: {found.fraction:+.1%} for profiling"
+        return f"{inside}, against {found.steady_ms:,.2f} outside: {found.fraction:+.1%} for profiling"
     if found.placebo_ms is not None and abs(found.ms) <= found.placebo_ms:
-        why = f"no more than steady steps differ by themselves (± {found.placebo_ms:,.2f})"
+        told = f"{inside}, which is no other than outside: steady steps differ by ± {found.placebo_ms:,.2f} themselves"
     else:
-        why = "shorter, which no profiling makes it"
-    unsteady = "the machine was unsteady, and " if abs(found.fraction) >= UNLIKE else ""
-    return f"{inside}, {why}: {unsteady}what profiling costs cannot be told"
+        told = f"{inside}, shorter than outside, which no profiling makes it"
+    return f"{told}; the machine was unsteady" if abs(found.fraction) >= UNLIKE else told
 
 
 def _p95(values: list[float]) -> float:

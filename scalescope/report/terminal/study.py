@@ -11,7 +11,7 @@ from scalescope.report.terminal.console import print_line
 from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.terminal.tables import print_table
 from scalescope.report.terminal.verdicts import print_findings, print_notes, print_verdict
-from scalescope.report.text.factors import factors_sentence
+from scalescope.report.text.factors import factors_line, factors_sentence
 from scalescope.report.unsteady import is_unsteady_series
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import (
@@ -74,6 +74,8 @@ def print_closing(study: StudyAnalysis, runs: Sequence[RunAnalysis], console: Co
     kept = [at for at, column in enumerate(table.columns) if any(row[at] is not None for row in table.rows)]
     rows = [[row[at] for at in kept] for row in table.rows]
     print_table(console, Table([table.columns[at] for at in kept], rows, table.reasons), study.name)
+    if told := factors_line(study.efficiency):
+        print_line(console, told, "dim")
     for verdict in study_verdicts(study, runs):
         print_verdict(console, verdict)
 

@@ -11,13 +11,27 @@ _SAME = 0.02
 
 def factors_sentence(points: Sequence[ScalingPoint]) -> str:
     """Return that factors are of the profiled steps, and come to what, where the efficiency is another."""
-    apart = []
-    for one in points:
-        if one.compute_factor is None or one.parallel_factor is None:
-            continue
-        product = one.compute_factor * one.parallel_factor
-        if abs(product - one.efficiency) > _SAME * one.efficiency:
-            apart.append(f"{percent(product)} on {one.world_size} ranks, where {percent(one.efficiency)} is measured")
+    apart = [
+        f"{percent(product)} on {one.world_size} ranks, where {percent(one.efficiency)} is measured"
+        for one, product in _apart(points)
+    ]
     if not apart:
         return ""
     return f"The two factors are of the profiled steps: together they come to {listing(apart)} without a profiler."
+
+
+def factors_line(points: Sequence[ScalingPoint]) -> str:
+    """Return the same of several series in a short line; "" where all factors multiply to the efficiency."""
+    apart = [f"{percent(product)} ({one.series}, {one.world_size} ranks)" for one, product in _apart(points)]
+    told = "The factors are of the profiled steps and multiply to"
+    return f"{told} {listing(apart)}; efficiency is measured without a profiler." if apart else ""
+
+
+def _apart(points: Sequence[ScalingPoint]) -> list[tuple[ScalingPoint, float]]:
+    """Return the points whose factors multiply to another figure than their efficiency, each with that."""
+    known = [
+        (one, one.compute_factor * one.parallel_factor)
+        for one in points
+        if one.compute_factor is not None and one.parallel_factor is not None
+    ]
+    return [(one, product) for one, product in known if abs(product - one.efficiency) > _SAME * one.efficiency]

@@ -38,17 +38,27 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
     known = [run for run in runs if run.ranks and run.steps_by is not None and run.quality.verdict != "unusable"]
     known.sort(key=lambda run: run.world_size)
     chosen = known if len(known) <= _MOST_COUNTS else [known[0], *known[1 - _MOST_COUNTS :]]
-    by_run = [(run, where, _bars_of(run, where)) for run in chosen for where in [devices(run.world_size, run.activity)]]
-    if not by_run:
+    if not chosen:
         return None
+    profiled = not all(differs(run) or _is_as_profiled(run) for run in chosen)  # bars of one drawing are of like steps
+    by_run = [
+        (run, where, _as_profiled(run, where) if profiled else _bars_of(run, where))
+        for run in chosen
+        for where in [devices(run.world_size, run.activity)]
+    ]
     drawn = _drawn([bar for _, _, bars in by_run for bar in bars])
-    return Bars(drawn.bars, drawn.legend, f"{drawn.title}{_measured(by_run)}")
+    return Bars(drawn.bars, drawn.legend, f"{drawn.title}{_measured(by_run, profiled=profiled)}")
 
 
-def _measured(by_run: Sequence[tuple[RunAnalysis, str, Sequence[tuple[str, Sequence[Split]]]]]) -> str:
-    """Return what the steps took without a profiler, where the bars nearest to them are of other lengths; else ""."""
+def _measured(
+    by_run: Sequence[tuple[RunAnalysis, str, Sequence[tuple[str, Sequence[Split]]]]], *, profiled: bool = False
+) -> str:
+    """Return what the steps took without a profiler, where the bars nearest to them are of other lengths; else "".
+
+    `profiled`: those are of the steps as profiled.
+    """
     nearest = [
-        (run, where, statistics.fmean(one.window_ms for one in bars[-1][1]), len(bars) > 1)
+        (run, where, statistics.fmean(one.window_ms for one in bars[-1][1]), differs(run) and not profiled)
         for run, where, bars in by_run
         if run.steps_by is not None
     ]
@@ -83,14 +93,24 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
     profiled = [a_step(one, max(one.steps, 1)) for one in run.ranks]
     if run.steps_by is None:
         return [(where or "all that was recorded", profiled)]
+    if _is_as_profiled(run):
+        return [(_label(where, "as profiled and as run"), profiled)]
     if not differs(run):
-        known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
-        known = known and not _of_others(run) and not differs_by_noise(run)
-        return [(_label(where, "as profiled and as run" if known else "as profiled"), profiled)]
+        return _as_profiled(run, where)
     if is_shown_alone(run):
         return [(_label(where, name_of_step(run)), step_as_run(run)[1])]
     likely = "as run, likely" if is_likely(run) else "as run"
     return [(_label(where, "as profiled"), profiled), (_label(where, likely), step_as_run(run)[1])]
+
+
+def _is_as_profiled(run: RunAnalysis) -> bool:
+    """Tell whether a step as run is known to be the one as profiled."""
+    known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
+    return known and not differs(run) and not _of_others(run) and not differs_by_noise(run)
+
+
+def _as_profiled(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
+    return [(_label(where, "as profiled"), [a_step(one, max(one.steps, 1)) for one in run.ranks])]
 
 
 def _label(where: str, which: str) -> str:
