@@ -233,7 +233,7 @@ _NEARLY = 0.75
 #: What is there for sure and costs less than this share of the step is not what to begin with, either.
 _TRIFLE = 0.02
 #: Bounds that weigh less than this share of the step are not what it is about.
-_LITTLE = 0.03
+LITTLE = 0.03
 _AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
 #: … nor those that weigh less than what computing in a needless width takes does, up to this share of the step.
 _SOME = 0.1
@@ -396,7 +396,7 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float) -> bool:
     """
     too_wide = [(row.ms or 0.0) / 2 for one in findings if one.code == "nothing" for row in one.evidence
                 if row.name in _TOO_WIDE]  # fmt: skip
-    little_ms = max(_LITTLE * step_ms, min(max(too_wide, default=0.0), _SOME * step_ms))
+    little_ms = max(LITTLE * step_ms, min(max(too_wide, default=0.0), _SOME * step_ms))
     return all(_is_little(one, little_ms) for one in findings if one.code != "nothing")
 
 

@@ -16,6 +16,7 @@ from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
     EXPOSED,
+    LITTLE,
     PASSES,
     Code,
     Cure,
@@ -32,8 +33,11 @@ from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps
 from scalescope.scaling.rank.records.record import RankRecord
 
-#: What is less of the step is nothing to begin with; findings that cover so much of what is lost are.
-_MUCH, _COVERED = 0.1, 1 / 3
+#: What is less of the step is nothing to begin with: half of it, which counts of a bound, is as little as of any other.
+#: A tenth lies in the midst of what steps of one clean job send.
+_MUCH = 2 * LITTLE
+#: Findings that cover so much of what is lost are something to begin with.
+_COVERED = 1 / 3
 #: What says something of how data move.
 _OF_TRANSFERS: tuple[Code, ...] = (
     "small_buckets", "small_collectives", "late_bucket", "slow_transfer", "exposed_transfer"
