@@ -11,6 +11,7 @@ from rich.console import Console
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.records.steps.unevenness import half_of_median
 from scalescope.report.as_run import as_run_sentence, name_of_step, step_of_job
+from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.terminal.run import print_run
 from scalescope.report.top.bars import run_bars
 from scalescope.report.top.cards import _run_figures
@@ -73,8 +74,25 @@ def test_the_step_as_run_is_the_jobs_own_and_the_parts_of_another_have_another_n
     assert step_of_job(answer) in run_verdict(answer).sentences[0]
     labels = [one.label for one in _run_figures(answer)]
     assert "compute without recording" in labels and not [one for one in labels if "as run" in one]
+    assert f" take {milliseconds(told.replayed_ms.value)} without recording, " in step_of_job(answer)
+    assert "contradicts the traces" not in text, "its own length is told once"
+    of_compute = [one for one in run_verdict(answer).sentences if "is compute" in one]
+    assert len(of_compute) == 1 and "% of the profiled step is compute" in of_compute[0]
     first = "the machine was unsteady. Of the profiled steps alone: "
     assert (first in run_verdict(answer).headline) == unsteady == answer.quality.unsteady
+
+
+def test_own_steps_that_contradict_the_traces_have_one_length_among_the_first_lines(tmp_path: Path) -> None:
+    """*As run a step takes 112.9 ms* stood before *the job's own untraced step of 111.0 ms contradicts the traces*."""
+    answer = own_run(tmp_path / "run", 0.8)
+    assert answer.as_run is not None
+    steps = Interval(44.4, 44.0, 45.0)
+    for contradicts, why in (("too_short", "they are shorter than the profiled"), ("too_long", "they are longer than")):
+        answer.as_run = msgspec.structs.replace(
+            answer.as_run, contradicts=contradicts, untraced_ms=steps, untraced_by="steps", without_recording_ms=50.0
+        )
+        told = " ".join(run_verdict(answer).sentences)
+        assert f"The job's own untraced steps contradict the traces: {why}" in told and "44.4" not in told
 
 
 def test_where_the_profiled_steps_are_the_jobs_own_one_length_is_told_as_run(tmp_path: Path) -> None:

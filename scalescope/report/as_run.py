@@ -71,7 +71,8 @@ def step_of_job(run: RunAnalysis, where: str = "") -> str:
     than = f"{percent(abs(beyond) / step.value)} {'longer' if beyond > 0 else 'shorter'}"
     return (
         f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}, by "
-        f"{_BY[told.untraced_by or 'steps']}; the profiled ones, without recording, are {than}."
+        f"{_BY[told.untraced_by or 'steps']}; the profiled ones, of which the rest is told, take "
+        f"{milliseconds(step.value + beyond)} without recording, {than}."
     )
 
 
@@ -227,7 +228,10 @@ def contradiction(run: RunAnalysis) -> str:
     own = as_run.own_steps_contradict
     whose = "the job's own untraced step of" if own else "the untraced step of"
     whose = "--step-ms" if as_run.untraced_by == "given" else whose
+    # how long it is, beside the profiled ones, is told already where the step as run is the job's own
     told = f"{whose} {milliseconds(untraced)} contradicts the traces"
+    if own and step_of_job(run):
+        return _contradicted_by_own(as_run)
     window = statistics.fmean(one.window_ms / one.steps for one in run.ranks if one.steps)
     traced = milliseconds(as_run.contradicted_ms or (run.replay.traced_ms if run.replay is not None else window))
     where = "in one window" if run.windows > 1 else "there"
@@ -244,6 +248,17 @@ def contradiction(run: RunAnalysis) -> str:
     if own:
         return f"{told}: {why}. The job did not run evenly."
     return f"{told}: {why}. It is another job's, or the job does not run evenly{_allowed(run)}."
+
+
+def _contradicted_by_own(as_run: AsRun) -> str:
+    """Return that the job's own untraced steps contradict its traces, of lengths that are told beside it."""
+    if as_run.contradicts == "too_long":
+        why = "they are longer than the profiled ones, which recording only lengthens"
+    elif as_run.without_recording_ms is not None:
+        why = "they are shorter than the profiled ones are without all that recording can cost"
+    else:
+        why = "they are shorter than what the profiled ones compute for"
+    return f"the job's own untraced steps contradict the traces: {why}. The job did not run evenly."
 
 
 def beside_what_is_allowed(run: RunAnalysis) -> str:

@@ -23,7 +23,6 @@ NOT_THE_SCALING = " (speeds the step, not the scaling)"
 _ALSO_OF_ONE: dict[Code, str] = {
     "data_loading": "idle_data",
     "host_stall": "idle_launch",
-    "host_starved": "idle_launch",
     "host_bound": "idle_launch",
     "synchronising": "idle_launch",
     "recompilation": "idle_launch",

@@ -179,7 +179,9 @@ def _loss(run: RunAnalysis) -> _Loss:
 
 
 def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:
-    share = f"{percent(loss.compute)} of the {milliseconds(loss.step_ms)} step is compute"
+    # where the step as run is told beside it, the profiled one's length is told with that, once
+    step = "profiled step" if run.findings and step_of_job(run) else f"{milliseconds(loss.step_ms)} step"
+    share = f"{percent(loss.compute)} of the {step} is compute"
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
 
