@@ -167,7 +167,7 @@ def test_of_a_known_mean_step_a_cause_is_known_as_well_as_what_it_leaves(tmp_pat
 
     def step(trace: HostTrace, number: int) -> None:
         forward(trace, 60.0)
-        trace.kernel("aten::copy_", next(lengths), "Memcpy DtoD (Device -> Device)", "gpu_memcpy")
+        trace.kernel("aten::copy_", next(lengths), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy")
         backward(trace, 60.0)
         trace.synchronise("DeviceSynchronize")
 

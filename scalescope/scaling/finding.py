@@ -22,7 +22,7 @@ Code = Literal[
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
     "recompilation",
     "allocation",  # memory taken from, or given back to, the driver in a step
-    "copies",  # memcpy and memset that nothing hides
+    "copies",  # from one memory to another, that nothing hides
     "small_buckets",
     "small_collectives",  # figures exchanged one by one, units of shards too small: each costs a round of messages
     "late_bucket",  # gradients are handed over when the backward pass is over, or nearly

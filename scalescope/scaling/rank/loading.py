@@ -148,3 +148,8 @@ def copies_from_host(name: str) -> bool:
 def copies_to_host(name: str) -> bool:
     """Tell whether an activity copies out of a device's memory to the host's, as CUDA or ROCm names it."""
     return re.search(r"DtoH|DeviceToHost", name, re.IGNORECASE) is not None
+
+
+def stays_on_device(name: str) -> bool:
+    """Tell whether an activity fills, or copies within, one device's memory, as CUDA, ROCm or XLA names it."""
+    return re.search(r"memset|fillbuffer|DtoD|DeviceToDevice|D2D", name, re.IGNORECASE) is not None

@@ -1,25 +1,23 @@
 """Taking a cause out of a step: what one rank does more, or longer, than the others becomes what the others do."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
-from scalescope.scaling.replay.graph import Graph, HostCall, median
+from scalescope.scaling.rank.timeline import COMMUNICATION
+from scalescope.scaling.replay.graph import Graph, median
+from scalescope.scaling.replay.ranks.copying import free_copies, free_launches_of_copies
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
-from scalescope.scaling.replay.ranks.reads import Read, reads_of
+from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
+from scalescope.scaling.replay.ranks.shortened import shorten_host
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
 #: A host's gap is one where it takes so much longer for a launch than the others do, ns: no operator's own time.
 GAP_NS = 150_000
-
-#: What launching a copy takes the host where it need not wait for it, ns.
-_LAUNCH_NS = 10_000.0
 
 What = Literal[
     "own",  # activities that the other ranks do not run at all
@@ -29,7 +27,7 @@ What = Literal[
     "host",  # whatever the host takes longer
     "gaps",  # of that, where one launch alone is late by a gap
     "data",  # loading data
-    "copies",  # memcpy and memset, and what waits for them
+    "copies",  # memcpy, what the host does for it, and what waits for it; of one rank memset, too
     "waits",  # the host's own waits for the device, with the copies that they are for
     "reads",  # the same, with what computes the values that are read one after another
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
@@ -65,9 +63,9 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
         if removal.what == "data":
             _free_data(graph, rank)
         elif removal.what == "copies":
-            _free_copies(graph, rank, figures=removal.rank is not None)
+            free_copies(graph, rank, alone=removal.rank is not None)
             if removal.rank is not None and not on_cpu:
-                _free_launches_of_copies(graph, side, rank)
+                free_launches_of_copies(graph, side, rank)
         elif removal.what in ("waits", "reads"):
             _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank, for_collectives=not on_cpu)
@@ -80,7 +78,7 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
         else:
             for step in steps_of(side):
                 for row, excess in host_excess(side, rank, step, gaps_only=removal.what == "gaps", gap_ns=removal.ns):
-                    _shorten_host(graph, rank, side.launches[rank, step], row, excess)
+                    shorten_host(graph, rank, side.launches[rank, step], row, excess)
 
 
 def _remove_extra(graph: Graph, side: SideBySide, rank: int, what: Beyond) -> None:
@@ -89,7 +87,7 @@ def _remove_extra(graph: Graph, side: SideBySide, rank: int, what: Beyond) -> No
         own = side.launches[rank, step]
         for row in extra_rows(graph, side, rank, step, what):
             graph.work_ns[own.activity[row]] = 0.0
-            _shorten_host(graph, rank, own, row, float(own.host_ns[row]))
+            shorten_host(graph, rank, own, row, float(own.host_ns[row]))
         for row, at in enumerate(own.activity):
             if at in held_up:
                 _even_out_work(graph, side, rank, step, row)
@@ -138,22 +136,6 @@ def _even_out_dispatch(graph: Graph, side: SideBySide, rank: int, step: int) -> 
         at = own.activity[row]
         node = graph.activities[at]
         graph.activities[at] = replace(node, dispatch_ns=node.dispatch_ns - float(longer[row]))
-
-
-def _shorten_host(graph: Graph, rank: int, own: Launches, row: int, by_ns: float) -> None:
-    """Let the host take so much less for a launch: of its own time between calls first, then of the calls."""
-    calls = graph.calls[rank]
-    rows = range(own.since[row], own.call[row] + 1)
-    for at in sorted(rows, key=lambda at: -calls[at].think_ns):
-        less = min(by_ns, calls[at].think_ns)
-        calls[at] = replace(calls[at], think_ns=calls[at].think_ns - less)
-        by_ns -= less
-        if by_ns <= 0:
-            return
-    for at in rows:
-        less = min(by_ns, calls[at].duration_ns)
-        calls[at] = replace(calls[at], duration_ns=calls[at].duration_ns - less)
-        by_ns -= less
 
 
 def _free_data(graph: Graph, rank: int) -> None:
@@ -215,7 +197,7 @@ def _shorten_longest(graph: Graph, side: SideBySide, rank: int, pause: Removal) 
         left = float(pause.ns)
         for row in _paused(graph, own, pause):
             less = min(left, float(own.host_ns[row]))
-            _shorten_host(graph, rank, own, row, less)
+            shorten_host(graph, rank, own, row, less)
             left -= less
             if left <= 0:
                 break
@@ -228,78 +210,3 @@ def _paused(graph: Graph, own: Launches, pause: Removal) -> list[int]:
         return longest and [0]
     named = [row for row in longest if graph.activities[own.activity[row]].name == pause.before]
     return (named or longest)[: pause.launches or None]
-
-
-def _free_copies(graph: Graph, rank: int, *, figures: bool) -> None:
-    """Take copies out, with what waits for them; `figures`: also where hosts read what takes no time to copy.
-
-    A host that reads a figure waits for what computes it, which no other way of copying makes shorter.
-    """
-    reads = reads_of(graph, rank)
-    read = set() if figures else {one.copy for one in reads if _is_figure(graph, rank, one)}
-    for stream in graph.order[rank]:
-        for at in stream:
-            if graph.activities[at].kind == COPY:
-                graph.work_ns[at] = 0.0
-    calls = graph.calls[rank]
-    reading = {one.wait for one in reads}  # for what comes before the copy
-    for at, call in enumerate(calls):  # a copy out of pageable memory holds the host up, too
-        if call.launches >= 0 and graph.activities[call.launches].kind == COPY:
-            awaits = call.awaits if at in read else -1
-            calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=awaits)
-        elif _awaits_copy(graph, call) and at not in reading:
-            calls[at] = replace(call, duration_ns=0.0, awaits=-1)  # there is nothing left to wait for
-
-
-def _is_figure(graph: Graph, rank: int, read: Read) -> bool:
-    return graph.work_ns[graph.calls[rank][read.copy].launches] <= _LAUNCH_NS
-
-
-def _free_launches_of_copies(graph: Graph, side: SideBySide, rank: int) -> None:
-    """Take out what a host does for copies that the others do not make: the operators around each, and its launch."""
-    steps = steps_of(side)
-    for at, step in enumerate(steps):
-        own = side.launches[rank, step]
-        block: list[int] = []  # the launches since the last one that the others make as well
-        for row in range(len(own.activity)):
-            block.append(row)
-            if own.place[row] >= 0:
-                _free_block(graph, side, rank, step, block, _shared_host_ns(side, rank, step, block))
-                block = []
-        if block and at + 1 < len(steps):  # what the others do meanwhile comes before their next step's first launch
-            following, others = side.launches[rank, steps[at + 1]], side.others(rank, steps[at + 1], "host_ns")
-            first = following.place[0] if following.place.size else -1
-            spare = float(others[first] - following.host_ns[0]) if first >= 0 else 0.0
-            _free_block(graph, side, rank, step, block, max(0.0, spare) if spare == spare else 0.0)
-
-
-def _free_block(graph: Graph, side: SideBySide, rank: int, step: int, block: Sequence[int], shared_ns: float) -> None:
-    """Take out of the copies in a block of launches what their host takes beyond what it shares with the others'."""
-    own = side.launches[rank, step]
-    copies = [row for row in block if own.place[row] < 0 and graph.activities[own.activity[row]].kind == COPY]
-    left = float(sum(own.host_ns[row] for row in block)) - shared_ns if copies else 0.0
-    for row in reversed(copies):
-        less = min(left, float(own.host_ns[row]))
-        if less <= 0:
-            return
-        _shorten_host(graph, rank, own, row, less)
-        left -= less
-
-
-def _shared_host_ns(side: SideBySide, rank: int, step: int, block: Sequence[int]) -> float:
-    """Return what the others' hosts take from the launch before a block of this rank's to the one that ends it."""
-    own = side.launches[rank, step]
-    after, until = own.place[block[0] - 1] if block[0] else -1, own.place[block[-1]]
-    spent = []
-    for other in side.ranks:
-        theirs = side.launches[other, step]
-        ends = np.flatnonzero(theirs.place == until)
-        if other != rank and ends.size:
-            begins = np.flatnonzero(theirs.place == after) if after >= 0 else ends[:0]
-            spent.append(float(theirs.host_ns[(begins[0] + 1 if begins.size else 0) : ends[0] + 1].sum()))
-    return median(spent)
-
-
-def _awaits_copy(graph: Graph, call: HostCall) -> bool:
-    """Whether a host waits for a copy in a call of its own; for room in the queue is another thing."""
-    return call.launches < 0 <= call.awaits and not call.room and graph.activities[call.awaits].kind == COPY

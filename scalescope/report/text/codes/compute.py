@@ -113,8 +113,8 @@ def throttled(finding: Finding) -> str:
 
 def copies(finding: Finding) -> str:
     row = row_of(finding, "exposed_copies")
-    return f"copies and fills run alone for {milliseconds(row.ms)} a step" if row is not None and row.ms else (
-        "copies and fills run alone")  # fmt: skip
+    return f"copies run alone for {milliseconds(row.ms)} a step" if row is not None and row.ms else (
+        "copies run alone")  # fmt: skip
 
 
 def nothing(finding: Finding) -> str:

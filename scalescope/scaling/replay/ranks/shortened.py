@@ -1,0 +1,22 @@
+"""A host that takes less for a launch."""
+
+from msgspec.structs import replace
+
+from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.ranks.side_by_side import Launches
+
+
+def shorten_host(graph: Graph, rank: int, own: Launches, row: int, by_ns: float) -> None:
+    """Let the host take so much less for a launch: of its own time between calls first, then of the calls."""
+    calls = graph.calls[rank]
+    rows = range(own.since[row], own.call[row] + 1)
+    for at in sorted(rows, key=lambda at: -calls[at].think_ns):
+        less = min(by_ns, calls[at].think_ns)
+        calls[at] = replace(calls[at], think_ns=calls[at].think_ns - less)
+        by_ns -= less
+        if by_ns <= 0:
+            return
+    for at in rows:
+        less = min(by_ns, calls[at].duration_ns)
+        calls[at] = replace(calls[at], duration_ns=calls[at].duration_ns - less)
+        by_ns -= less
