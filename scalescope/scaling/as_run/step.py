@@ -207,13 +207,18 @@ def _taken_out(
 
 
 def _interrupted(graph: Graph, host: Sequence[HostCause]) -> dict[int, float]:
-    """Return by rank the share of its host's time in which it is interrupted, where its own records say so."""
-    found = {}
+    """Return by rank the share of its host's time in which it is interrupted, where its own records say so.
+
+    Of all ranks alike on devices, too: on CPUs what all of them have in common is priced by how their steps differ.
+    """
+    found: dict[int, float] = {}
     for cause in host:
-        if cause.code == "host_starved" and cause.rank in graph.calls:
-            whole = host_work_ns(graph, cause.rank)
-            if whole > 0 and any(one.kind == "interruptions" for one in cause.evidence):
-                found[cause.rank] = min(cause.typical_ns / whole, _MOST_INTERRUPTED)
+        if cause.code != "host_starved" or not any(one.kind == "interruptions" for one in cause.evidence):
+            continue
+        for rank, ns in cause.own_ns if cause.rank is None else ((cause.rank, cause.typical_ns),):
+            whole = host_work_ns(graph, rank) if rank in graph.calls else 0.0
+            if whole > 0:
+                found[rank] = min(ns / whole, _MOST_INTERRUPTED)
     return found
 
 

@@ -20,6 +20,7 @@ from scalescope.scaling.rank.loading import from_workers
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.reads import read_activities, reads_of
 from scalescope.scaling.replay.removal import GAP_NS, Removal, What
+from scalescope.scaling.replay.simulate import host_work_ns
 
 _CURES: dict[HostCode, Cure] = {
     "data_loading": "load_ahead",
@@ -173,7 +174,7 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     if code == "host_starved":
         # hosts differ by themselves: where a host is known to be interrupted, only that is taken out
         if rank is None and any(cause.own_ns for cause in causes):
-            return _pauses(rank, causes, scene.replayer.on_cpu)
+            return _pauses(rank, _as_run(scene, causes), scene.replayer.on_cpu)
         kinds = {one.kind for cause in causes for one in cause.evidence}
         between = rank is not None and not kinds.isdisjoint(("interruptions", "lock_waits"))
         what = "gaps" if between else "host"
@@ -189,6 +190,22 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     # an operator in which Python runs waits for the interpreter's lock as well, and its thread takes a core
     locked = any(one.kind == "lock_waits" for cause in causes for one in cause.evidence)
     return (found, Removal("slow", rank)) if locked and scene.replayer.on_cpu else (found,)
+
+
+def _as_run(scene: Scene, causes: Sequence[HostCause]) -> list[HostCause]:
+    """Return interruptions of hosts of devices as long as they are in the step as run.
+
+    Who shares a host's core has it for a share of the time in which the host has something to do, recording included.
+    """
+    replayer = scene.replayer
+    if replayer.on_cpu or not any(one.kind == "interruptions" for cause in causes for one in cause.evidence):
+        return list(causes)
+    traced = {rank: host_work_ns(replayer.traced, rank) for rank in replayer.graph.ranks}
+    less = {rank: host_work_ns(replayer.graph, rank) / ns for rank, ns in traced.items() if ns > 0}
+    return [
+        replace(cause, own_ns=tuple((rank, round(ns * min(1.0, less.get(rank, 1.0)))) for rank, ns in cause.own_ns))
+        for cause in causes
+    ]
 
 
 def _copies_of_passes(scene: Scene, rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
