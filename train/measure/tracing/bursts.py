@@ -17,10 +17,11 @@ import torch
 from scalescope.records.steps.recording import BurstTimes, RecordingBursts
 from scalescope.train.measure.tracing.profile import prepared_profile
 
-#: No further round is begun after so long: one takes 0.05 to 0.15 s.
+#: No further round is begun after so long, unless what was found cannot be: one takes 0.05 to 0.15 s.
 _LIMIT_S = 0.25
 _MOST_ROUNDS = 5
-#: Calls in a stretch, and stretches of a burst: of those the lower quartile counts, since others share the cores.
+#: Calls in a stretch, and stretches of a burst: of those the shortest counts, since others that share the cores only
+#: make them longer.
 _CALLS, _STRETCHES = 50, 8
 
 _Modes = dict[str, list[BurstTimes]]
@@ -43,7 +44,10 @@ class Bursts:
                 self._bare = self._burst()
 
     def measure(self) -> RecordingBursts | None:
-        """Return what calls take with a profiler and without; None where that fails: no reason to end a job."""
+        """Return what calls take with a profiler and without; None where that fails: no reason to end a job.
+
+        Nor is anything told where calls seem to take less while they are recorded, as beside others that come and go.
+        """
         found: _Modes = {"plain": [], "recorded": [], "shapes": []}
         if self.stacks:
             found["stacks"] = []
@@ -52,11 +56,12 @@ class Bursts:
             for _ in range(_MOST_ROUNDS):
                 for mode, times in found.items():
                     times.append(self._burst() if mode == "plain" else self._recorded(mode))
-                if time.monotonic() > until:
+                if time.monotonic() > until and _is_in_order(found):
                     break
         except RuntimeError:  # Kineto's and CUPTI's failures, another profiler among them
             return None
-        return RecordingBursts(rank=self.rank, bare=self._bare, **{mode: _median(one) for mode, one in found.items()})
+        result = RecordingBursts(rank=self.rank, bare=self._bare, **_in_pairs(found))
+        return result if result.operator_ns > 0 else None
 
     def _recorded(self, mode: str) -> BurstTimes:
         profile = prepared_profile(self.device, shapes=mode == "shapes", stacks=mode == "stacks")
@@ -72,11 +77,11 @@ class Bursts:
         if self.device.type == "cuda":
             event = torch.cuda.Event()
             stream = torch.cuda.Stream(self.device)  # nothing that the job runs is before or behind it
-            call_ns = _quartile_ns(lambda: event.record(stream))
+            call_ns = _shortest_ns(lambda: event.record(stream))
         return BurstTimes(
-            operator_ns=_quartile_ns(lambda: numbers.view(64)),
+            operator_ns=_shortest_ns(lambda: numbers.view(64)),
             call_ns=call_ns,
-            frame_ns=_quartile_ns(_nothing) if self.stacks else None,
+            frame_ns=_shortest_ns(_nothing) if self.stacks else None,
         )
 
 
@@ -84,26 +89,40 @@ def _nothing() -> None:
     pass
 
 
-def _quartile_ns(call: Callable[[], object]) -> float:
-    """Return what a call takes, ns: the lower quartile of some stretches of calls."""
+def _shortest_ns(call: Callable[[], object]) -> float:
+    """Return what a call takes, ns: in the shortest of some stretches of calls."""
     stretches = []
     for _ in range(_STRETCHES):
         began = time.perf_counter_ns()
         for _ in range(_CALLS):
             call()
         stretches.append((time.perf_counter_ns() - began) / _CALLS)
-    return statistics.quantiles(stretches, n=4)[0]
+    return min(stretches)
 
 
-def _median(rounds: list[BurstTimes]) -> BurstTimes:
-    def of(values: list[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return round(statistics.median(known), 1) if known else None
+def _is_in_order(found: _Modes) -> bool:
+    """Whether an operator takes longer with a profiler, and longer still with its inputs' shapes."""
+    told = _in_pairs(found)
+    return told["plain"].operator_ns < told["recorded"].operator_ns < told["shapes"].operator_ns
 
-    operator_ns = of([one.operator_ns for one in rounds])
+
+def _in_pairs(found: _Modes) -> dict[str, BurstTimes]:
+    """Return each mode's times: without a profiler the median, else that and by how much longer a round's burst takes
+    than the same round's without, in the median: what is slow for a while is slow for both.
+    """
+    plain = found["plain"]
+    return {mode: _median(plain, times) for mode, times in found.items()}
+
+
+def _median(plain: list[BurstTimes], times: list[BurstTimes]) -> BurstTimes:
+    def of(name: str) -> float | None:
+        pairs = [(getattr(before, name), getattr(after, name)) for before, after in zip(plain, times, strict=True)]
+        known = [(before, after) for before, after in pairs if before is not None and after is not None]
+        if not known:
+            return None
+        usual = statistics.median(before for before, _ in known)
+        return round(float(usual + statistics.median(after - before for before, after in known)), 1)
+
+    operator_ns = of("operator_ns")
     assert operator_ns is not None
-    return BurstTimes(
-        operator_ns=operator_ns,
-        call_ns=of([one.call_ns for one in rounds]),
-        frame_ns=of([one.frame_ns for one in rounds]),
-    )
+    return BurstTimes(operator_ns=operator_ns, call_ns=of("call_ns"), frame_ns=of("frame_ns"))
