@@ -150,6 +150,11 @@ def copies_to_host(name: str) -> bool:
     return re.search(r"DtoH|DeviceToHost", name, re.IGNORECASE) is not None
 
 
+def copies_within(name: str) -> bool:
+    """Tell whether an activity copies within one device's memory, as CUDA, ROCm or XLA names it."""
+    return re.search(r"DtoD|DeviceToDevice|D2D", name, re.IGNORECASE) is not None
+
+
 def stays_on_device(name: str) -> bool:
-    """Tell whether an activity fills, or copies within, one device's memory, as CUDA, ROCm or XLA names it."""
-    return re.search(r"memset|fillbuffer|DtoD|DeviceToDevice|D2D", name, re.IGNORECASE) is not None
+    """Tell whether an activity fills, or copies within, one device's memory."""
+    return copies_within(name) or re.search(r"memset|fillbuffer", name, re.IGNORECASE) is not None

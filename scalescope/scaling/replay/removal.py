@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph, median
-from scalescope.scaling.replay.ranks.copying import free_copies, free_launches_of_copies
+from scalescope.scaling.replay.ranks.copying import free_clones, free_copies, free_launches_of_copies
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
@@ -28,6 +28,7 @@ What = Literal[
     "gaps",  # of that, where one launch alone is late by a gap
     "data",  # loading data
     "copies",  # memcpy, what the host does for it, and what waits for it; of one rank memset, too
+    "clones",  # what is copied within a device, of which nothing else is taken out
     "waits",  # the host's own waits for the device, with the copies that they are for
     "reads",  # the same, with what computes the values that are read one after another
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
@@ -66,6 +67,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             free_copies(graph, rank, alone=removal.rank is not None)
             if removal.rank is not None and not on_cpu:
                 free_launches_of_copies(graph, side, rank)
+        elif removal.what == "clones":
+            free_clones(graph, rank)
         elif removal.what in ("waits", "reads"):
             _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank, for_collectives=not on_cpu)

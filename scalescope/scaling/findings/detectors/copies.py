@@ -1,6 +1,6 @@
 """Copies that run while nothing computes: of all ranks a bound, since what takes their place is not known."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import EvidenceRow, Remedy
@@ -8,25 +8,32 @@ from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.detectors.extra_launches import extra_launches
 from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.replay.ranks.copying import moves
+from scalescope.scaling.replay.ranks.copying import clones, moves
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.trace.intervals import Intervals, difference, intervals, length, union
 
 #: Every step copies a little.
 _LEAST_SHARE = 0.02
+#: What is copied within a device is mostly the compute's own doing, as zeros are that it adds to; what takes so much of
+#: a step is there by itself (weights that are kept, states that are put back), and can be left out.
+_LEAST_CLONES = 0.06
 
 
 def copies(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each rank that alone copies so, and one for what all of them have exposed."""
     _, ranks = step_as_run(scene.analysis)
     exposed = {one.rank: one.part_ms("exposed_memory") for one in ranks}
-    moving = {rank: ms * _moving_share(scene.replayer.graph, rank) for rank, ms in exposed.items()}
     alone = [rank for rank in scene.side.ranks if len(scene.side.ranks) > 1 and _copies_alone(scene, rank)]
     for rank in alone:
         yield _candidate(scene, exposed.get(rank, 0.0), rank)
-    others = [ms for rank, ms in moving.items() if rank not in alone]
-    if others and scene.worth_a_look(mean := sum(others) / len(others)):
-        yield _candidate(scene, mean, None)
+    others = {rank: ms for rank, ms in exposed.items() if rank not in alone}
+    if not others:
+        return
+    moved = _mean_ms(scene, others, moves)
+    cloned = _mean_ms(scene, others, clones)
+    cloned = cloned if cloned >= _LEAST_CLONES * scene.step_ms else 0.0
+    if scene.worth_a_look(moved + cloned):
+        yield _candidate(scene, moved + cloned, None, clones=cloned > 0)
 
 
 def _copies_alone(scene: Scene, rank: int) -> bool:
@@ -35,17 +42,19 @@ def _copies_alone(scene: Scene, rank: int) -> bool:
     return extra.is_copying and extra.in_most_steps(WORTH_A_LOOK * scene.step_ms)
 
 
-def _moving_share(graph: Graph, rank: int) -> float:
-    """Return how much of a rank's copies and fills that nothing hides moves from one memory to another, as traced.
+def _mean_ms(scene: Scene, exposed: Mapping[int, float], which: Callable[[Graph, int], bool]) -> float:
+    """Return what copies of a sort have of copies and fills that nothing hides, `exposed` by rank, in the mean rank."""
+    return sum(ms * _share(scene.replayer.graph, rank, which) for rank, ms in exposed.items()) / len(exposed)
 
-    What stays on a device is the compute's own doing: clones, and zeros to add to.
-    """
+
+def _share(graph: Graph, rank: int, which: Callable[[Graph, int], bool]) -> float:
+    """Return how much of a rank's copies and fills that nothing hides are copies of a sort, as traced."""
     own = [at for stream in graph.order.get(rank, ()) for at in stream if graph.activities[at].step >= 0]
     copies = [at for at in own if graph.activities[at].kind == COPY]
     beside = union(_as_traced(graph, [at for at in own if graph.activities[at].kind != COPY]))
     whole = length(difference(union(_as_traced(graph, copies)), beside))
-    moved = union(_as_traced(graph, [at for at in copies if moves(graph, at)]))
-    return length(difference(moved, beside)) / whole if whole else 0.0
+    those = union(_as_traced(graph, [at for at in copies if which(graph, at)]))
+    return length(difference(those, beside)) / whole if whole else 0.0
 
 
 def _as_traced(graph: Graph, rows: Sequence[int]) -> Intervals:
@@ -53,11 +62,11 @@ def _as_traced(graph: Graph, rows: Sequence[int]) -> Intervals:
     return intervals([(node.traced_start, node.traced_end) for node in nodes])
 
 
-def _candidate(scene: Scene, exposed: float, rank: int | None) -> Candidate:
+def _candidate(scene: Scene, exposed: float, rank: int | None, *, clones: bool = False) -> Candidate:
     return Candidate(
         code="copies",
         rank=rank,
-        removals=(Removal("copies", rank),),
+        removals=(Removal("copies", rank), *([Removal("clones")] if clones else [])),
         evidence=(EvidenceRow(kind="figure", name="exposed_copies", ms=exposed, share=exposed / scene.step_ms),),
         remedy=Remedy(cure="copy_ahead"),
         at_most=rank is None,  # the others do without what one rank copies alone

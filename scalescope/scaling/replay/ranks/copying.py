@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.rank.loading import stays_on_device
+from scalescope.scaling.rank.loading import copies_within, stays_on_device
 from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.graph import Graph, HostCall, median
 from scalescope.scaling.replay.ranks.extra import steps_of
@@ -46,6 +46,20 @@ def free_copies(graph: Graph, rank: int, *, alone: bool) -> None:
             calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=awaits)
         elif _awaits_copy(graph, call, alone=alone) and at not in reading:
             calls[at] = replace(call, duration_ns=0.0, awaits=-1)  # there is nothing left to wait for
+
+
+def free_clones(graph: Graph, rank: int) -> None:
+    """Take out what a rank copies within its device's memory; what its host does to issue that stays."""
+    for stream in graph.order[rank]:
+        for at in stream:
+            if clones(graph, at):
+                graph.work_ns[at] = 0.0
+
+
+def clones(graph: Graph, at: int) -> bool:
+    """Tell whether an activity copies within one device's memory."""
+    node = graph.activities[at]
+    return node.kind == COPY and copies_within(node.name)
 
 
 def moves(graph: Graph, at: int) -> bool:
