@@ -21,7 +21,7 @@ LEAST_STEPS = 3
 
 
 class BurstTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call takes the host, ns, in a burst of calls in a row: the lower quartile of its short stretches."""
+    """What a call takes the host, ns, in a burst of calls in a row: the shortest of its stretches."""
 
     operator_ns: float  # a view: an operator that runs nothing anywhere
     call_ns: float | None = None  # an event recorded: a call of the runtime, and no operator; None without a device
