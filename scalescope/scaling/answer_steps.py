@@ -86,7 +86,7 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
         return self.threads is not None and self.cores is not None and self.threads > self.cores
 
 
-class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+class SteadyStretch(msgspec.Struct, frozen=True, kw_only=True):
     """Some steady steps in a row."""
 
     first: int
@@ -98,8 +98,8 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
 class UnevenSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steady steps that are far longer in one stretch of the run than in another, so that no length is all steps'."""
 
-    longest: Stretch
-    shortest: Stretch
+    longest: SteadyStretch
+    shortest: SteadyStretch
 
 
 class StepTimes(msgspec.Struct, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.core_waits import waited_ms
 from scalescope.records.steps.unevenness import STRETCHES, UNLIKE, half_of_median
-from scalescope.scaling.answer_steps import Stretch, UnevenSteps
+from scalescope.scaling.answer_steps import SteadyStretch, UnevenSteps
 
 #: Of shorter stretches the median is one step's chance.
 _LEAST_STRETCH = 4
@@ -28,9 +28,9 @@ def uneven_steps(steady: Sequence[StepRow]) -> UnevenSteps | None:
     return UnevenSteps(longest=max(parts, key=lambda one: one.ms), shortest=min(parts, key=lambda one: one.ms))
 
 
-def _stretch(rows: Sequence[StepRow]) -> Stretch:
+def _stretch(rows: Sequence[StepRow]) -> SteadyStretch:
     waits = [ms for row in rows if (ms := waited_ms(row)) is not None]
-    return Stretch(
+    return SteadyStretch(
         first=rows[0].step,
         last=rows[-1].step,
         ms=statistics.median(row.length_ms for row in rows),
