@@ -21,9 +21,9 @@ def analysed(folder: Path, step_ms: float | None = None) -> RunAnalysis:
     return found
 
 
-def move(trace: HostTrace, name: str) -> None:
+def move(trace: HostTrace, name: str, each: tuple[float, ...] = (WEIGHT_US, BIAS_US)) -> None:
     """Move a module: its weights and biases, each by an operator that returns when the copy is through."""
-    for us in (WEIGHT_US, BIAS_US) * WEIGHTS:
+    for us in each * WEIGHTS:
         with trace.inside("cpu_op", "aten::to"):
             trace.python(20.0)
             begins = max(trace.clock + 3.0, trace.device_free)
@@ -50,6 +50,22 @@ def test_a_module_that_is_moved_there_and_back_costs_the_walk_through_it_too(tmp
     with_them, without = (analysed(tmp_path / name).steps[0].window_ms for name in ("moved", "stays"))
     first = analysed(tmp_path / "moved", with_them).findings[0]
     assert first.code == "copies" and first.ms == pytest.approx(with_them - without, rel=0.05)
+
+
+def test_targets_that_go_to_the_device_one_by_one_cost_their_host_what_it_does_for_each(tmp_path: Path) -> None:
+    """Of 224 tensors of a few bytes *copies cost at most 0.2 ms* was told where packing them saves 5.9 of 42."""
+
+    def step(trace: HostTrace, moves: bool) -> None:
+        forward(trace, 50.0)
+        if moves:
+            move(trace, TO_DEVICE, (BIAS_US, BIAS_US))
+        backward(trace, 50.0)
+
+    HostTrace().steps(5, lambda trace, _: step(trace, moves=True)).write(tmp_path / "one_by_one")
+    HostTrace().steps(5, lambda trace, _: step(trace, moves=False)).write(tmp_path / "packed")
+    with_them, without = (analysed(tmp_path / name).steps[0].window_ms for name in ("one_by_one", "packed"))
+    (found,) = (one for one in analysed(tmp_path / "one_by_one", with_them).findings if one.code == "copies")
+    assert found.ms == pytest.approx(with_them - without, rel=0.15)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.rank.loading import copies_within, stays_on_device
+from scalescope.scaling.rank.loading import copies_from_host, copies_within, stays_on_device
 from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.graph import Graph, HostCall, median
 from scalescope.scaling.replay.ranks.extra import steps_of
@@ -21,6 +21,8 @@ from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 _LAUNCH_NS = 10_000.0
 #: What a host takes between two copies for no longer than this, ns, is the operators around the second one.
 _ISSUES_NS = 150_000.0
+#: So many copies behind one another could be one.
+_MANY = 8
 
 
 def free_copies(graph: Graph, rank: int, *, alone: bool) -> None:
@@ -105,8 +107,13 @@ def _issuing_ns(call: HostCall) -> float:
 
 
 def _is_more_than_figures(graph: Graph, calls: Sequence[HostCall], run: Sequence[int]) -> bool:
-    """Whether copies behind one another, in either direction, move what takes time; biases lie between weights."""
-    return any(graph.work_ns[calls[at].launches] > _LAUNCH_NS for at in run)
+    """Whether copies behind one another, in either direction, move what takes time; biases lie between weights.
+
+    Or are many that all go to the device, such as targets tensor by tensor: no host waits there for what is computed.
+    """
+    if any(graph.work_ns[calls[at].launches] > _LAUNCH_NS for at in run):
+        return True
+    return len(run) >= _MANY and all(copies_from_host(graph.activities[calls[at].launches].name) for at in run)
 
 
 def _is_figure(graph: Graph, rank: int, read: Read) -> bool:
