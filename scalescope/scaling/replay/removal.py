@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph, median
-from scalescope.scaling.replay.ranks.copying import free_clones, free_copies, free_launches_of_copies
+from scalescope.scaling.replay.ranks.copying import free_clones, free_copies, free_launches_of_copies, takes_time
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
@@ -151,7 +151,8 @@ def _free_data(graph: Graph, rank: int) -> None:
 def _free_waits(graph: Graph, rank: int, *, for_collectives: bool) -> None:
     """Let the host wait neither for its device nor for a copy to be through; for room in the queue it still does.
 
-    What a device does last before a host that waits for all of it goes on may well be a collective.
+    What a device does last before a host that waits for all of it goes on may well be a collective. A call that copies
+    and waits still takes as long as the copy, where that is no mere figure's: what is left is a copy's doing.
     """
     calls = graph.calls[rank]
     for at, call in enumerate(calls):
@@ -159,13 +160,18 @@ def _free_waits(graph: Graph, rank: int, *, for_collectives: bool) -> None:
         if awaits and not for_collectives:
             awaits = graph.activities[call.awaits].kind != COMMUNICATION
         if awaits and call.launches in (-1, call.awaits):
-            calls[at] = replace(call, awaits=-1, duration_ns=0.0, until_ns=0.0)
+            left = graph.work_ns[call.awaits] if call.launches >= 0 and takes_time(graph, call.awaits) else 0.0
+            calls[at] = replace(call, awaits=-1, duration_ns=min(left, call.duration_ns), until_ns=0.0)
 
 
 def _free_reads(graph: Graph, rank: int, *, with_values: bool) -> None:
-    """Take out the copies that the host waits for, and `with_values` what computes those that it reads in a row."""
+    """Take out the copies of figures that the host waits for, and `with_values` what computes those that it reads in a
+    row."""
     calls = graph.calls[rank]
     for read in reads_of(graph, rank):
+        in_a_row = read.follows or read.first < read.copy
+        if takes_time(graph, calls[read.copy].launches) and not (with_values and in_a_row):
+            continue
         for at in read.calls() if with_values else (read.copy, read.wait):
             call = calls[at]
             if call.launches >= 0:

@@ -50,6 +50,11 @@ def free_copies(graph: Graph, rank: int, *, alone: bool) -> None:
             calls[at] = replace(call, duration_ns=0.0, awaits=-1)  # there is nothing left to wait for
 
 
+def takes_time(graph: Graph, at: int) -> bool:
+    """Tell whether an activity copies more than a figure: to read a loss takes a device 1 to 3 µs."""
+    return graph.activities[at].kind == COPY and graph.work_ns[at] > _LAUNCH_NS
+
+
 def free_clones(graph: Graph, rank: int) -> None:
     """Take out what a rank copies within its device's memory; what its host does to issue that stays."""
     for stream in graph.order[rank]:
