@@ -192,6 +192,30 @@ def _cost_ns(records: dict[int, RankRecord]) -> float:
     return sum(float(one.before.sum() + one.during.sum()) for one in calls.values())
 
 
+def test_recording_costs_more_where_launches_take_longer_and_no_more_of_it_in_all(tmp_path: Path) -> None:
+    """A backward pass that formats stacks was told to cost 18.9 ms of 10.5: what recorded it was half of that."""
+
+    def step(trace: HostTrace, slow: float) -> None:
+        plain_step(trace, 5.0)
+        trace.slow = slow
+        plain_step(trace, 5.0)
+        trace.slow = 1.0
+
+    halves = []
+    for slow in (1.0, 1.6):
+        made = HostTrace().steps(4, lambda trace, _: step(trace, slow))  # noqa: B023
+        folder = made.write(tmp_path / str(slow)).parent
+        records = read_records(folder)
+        cost = recording_cost(records, terms_for(records)).calls[0]
+        of_calls = cost.before + cost.during
+        per_step = len(of_calls) // 4
+        middle = per_step // 2
+        halves.append((of_calls[:middle].sum(), of_calls[middle:per_step].sum()))
+    (plain_first, plain_second), (first, second) = halves
+    assert plain_second == pytest.approx(plain_first, rel=0.15)
+    assert second / first == pytest.approx(1.6**1.5, rel=0.3)
+
+
 @pytest.mark.parametrize("job", ["pageable_copies_n2", "one_channel_slow_host_n2", "cpu_fsdp2_n2"])
 def test_a_bound_is_no_more_than_the_times_that_are_named_as_its_cause(job: str) -> None:
     """Waits that go with a copy, and launches that slow links hide, are in the bound, and are named beside it."""
