@@ -48,7 +48,7 @@ def test_kernels_that_are_longer_by_a_stretch_now_and_then_are_another_process(t
     (one,) = found(data_parallel.run(tmp_path, Disturbance(taken={2: 3 * MS // 2}), steps=8, ahead=True))
     assert (one.code, one.rank) == ("slower_compute", 2) and one.ms == pytest.approx(1.5, rel=0.05)
     assert one.evidence[0].name == "by_turns" and one.evidence[0].value == pytest.approx(1.5, rel=0.01)
-    assert "another process has the device by turns" in because(one)
+    assert "as where another process has the device by turns" in because(one)
 
 
 def _in_common(multiplies: float, moves: float) -> InCommon:

@@ -71,6 +71,12 @@ def test_a_rank_that_comes_late_is_seen_and_the_other_waits_for_it(delayed: Expl
     assert "DistributedDataParallel.forward" in {names[what] for what in late.phases.what}
 
 
+def test_a_rank_is_not_late_in_a_step_in_which_it_waits_for_the_others(delayed: Explained) -> None:
+    """*Rank 1 comes late in it* was said of a step in which rank 1 waits for 21 ms, and rank 0 for nothing."""
+    delayed.analysis.stragglers = [Straggler(rank=0, lost_ms=3.8)]
+    assert not any("late" in one.why for one in drawn(delayed).ranks)
+
+
 def test_the_step_is_the_one_nearest_the_median_and_bounded_by_a_next_one(delayed: Explained) -> None:
     for explained, count in ((delayed, 2), (explain_run(DATA / "cpu_fsdp2_n2", for_replay=True), 3)):
         timeline = drawn(explained)

@@ -27,6 +27,8 @@ from scalescope.scaling.trace.kernel_names import short_name
 Ready = Mapping[int, Mapping[int, int]]
 
 _LONGEST_NAME = 160  # characters
+#: A rank that waits for so much of what the longest wait takes is not who the others wait for.
+_WAITS_ITSELF = 0.5
 
 
 def step_timeline(
@@ -55,6 +57,7 @@ def step_timeline(
         _rank(rank, one, step, begins[rank] - min(begins.values()), known.get(rank, {}), names, whys[rank])
         for rank, one in shown.items()
     ]
+    _late_in_it(ranks)
     return bounded(
         StepTimeline(
             run=analysis.name,
@@ -139,6 +142,14 @@ def _whys(analysis: RunAnalysis, records: Mapping[int, RankRecord]) -> dict[int,
     if few:
         found[min(records)].append("first")
     return found
+
+
+def _late_in_it(ranks: Sequence[RankTimeline]) -> None:
+    """Leave out that a rank is late where in this step it waits for others itself, whatever it does in most."""
+    waits = {one.rank: one.parts_ns[PARTS.index("exposed_wait")] for one in ranks}
+    for one in ranks:
+        if "late" in one.why and waits[one.rank] > _WAITS_ITSELF * max(waits.values()):
+            one.why.remove("late")
 
 
 def _rank(

@@ -86,7 +86,7 @@ def slower(finding: Finding) -> str:
         what = "its cores" if is_on_cpu(finding) else "the device"
         return (
             f"{turns.calls:.0f} of its {computing(finding)} a step take {milliseconds(turns.value)} longer than on "
-            f"the others, and the rest do not: another process has {what} by turns"
+            f"the others, and the rest do not, as where another process has {what} by turns"
         )
     if ratio is not None and ratio.value is not None:
         times = factor(ratio.value)

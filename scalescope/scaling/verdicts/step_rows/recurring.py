@@ -47,9 +47,12 @@ def recurring_steps(rows: Sequence[StepRow]) -> RecurringSteps | None:
     if not rest.any():  # ranks that take turns in a short period: nobody's steps are as usual
         return None
     usual = float(np.median(times[rest].max(axis=1)))
-    longer = float(excess.max())
-    if longer < _LEAST_SHARE * usual:
+    if excess.max() < _LEAST_SHARE * usual:
         return None
+    of_phase, of_rank = np.unravel_index(int(excess.argmax()), excess.shape)
+    own = numbers % every == of_phase
+    # in the mean, or one that takes twice as long now and then would not count in what they cost
+    longer = float(times[own, of_rank].mean() - np.median(times[numbers % every != phase, of_rank]))
     first, rank = _begun(late, phase)
     return RecurringSteps(
         every=every,
