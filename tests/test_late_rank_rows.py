@@ -171,6 +171,18 @@ def test_a_late_rank_that_no_window_met_is_told_with_that_doubt() -> None:
     assert [one.backed for one in told([drowned]).findings] == ["measured"]
 
 
+def test_a_rank_is_not_named_by_its_lateness_alone_where_in_its_window_another_is_late_by_as_much() -> None:
+    """A clean job's *rank 1 costs 6.6 ms by all 39 steps* stood above a window in which rank 0 takes 14 ms longer."""
+    for more_ms, named in ((60.0, ["unsteady"]), (120.0, [])):
+        answer = told([])
+        for one in answer.steps:
+            if one.rank == 0:
+                one.compute_ms += more_ms
+                one.window_ms += more_ms
+        keep(answer, [])
+        assert [one.code for one in answer.findings] == named
+
+
 def test_work_that_is_there_for_sure_is_why_whatever_the_windows_noise_hides_of_its_cost() -> None:
     inputs = EvidenceRow(kind="figure", name="times_the_inputs", value=2.0)
     longer = Finding(

@@ -1,13 +1,16 @@
 """Steps that are longer every so often (validation, a checkpoint, a log) are told by the rows of all steps, first."""
 
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.report.terminal.verdicts import print_findings
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
@@ -93,7 +96,12 @@ def test_what_costs_more_than_anything_profiled_comes_first_and_its_throughput_b
     assert verdict.advice.startswith("see what every 4th step does")
     assert "It does 908.7 samples/s between the longer steps, 454.5 with them." in verdict.text
     page = page_text(RunFolder(tmp_path / "run"), answer)
-    assert "throughput, between the longer steps" in page
+    assert "throughput, between the longer steps" in page and "See what every 4th step does" in page
+    console = Console(record=True, width=400, file=StringIO())
+    print_findings(console, answer, unsteady=False)
+    listed = console.export_text().split("what to do\n")[1].splitlines()
+    assert listed[0] == f"1. {lead[2:]}" and listed[1].startswith("   See what every 4th step does")
+    assert not listed[2:] or listed[2].startswith("2. ")
 
 
 def test_the_table_of_advice_is_no_firmer_than_a_first_sentence_of_them(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
+from scalescope.report.text.recurring import leads, recurring_advice, recurring_clause
 from scalescope.report.unsteady import MEASURE_AGAIN
 from scalescope.scaling.answer import RunAnalysis
 
@@ -34,14 +35,20 @@ def print_notes(console: Console, verdict: Verdict) -> None:
 def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> None:
     """Print what costs the step, most costly first, and what to do about each."""
     findings = finding_text.following(run.findings)
-    if not findings:
+    recurring = run.recurring if leads(run) else None
+    if not findings and recurring is None:
         _print_older_advice(console, run)
         return
     console.print()
     console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
+    if recurring is not None:  # the rows of all steps tell, whatever the profiled ones were like
+        print_line(console, f"1. {recurring_clause(recurring)}.")
+        print_line(console, f"   {capitalized(recurring_advice(recurring))}.", "dim")
+        if not findings:
+            return
     if unsteady:  # what the verdict says first comes before all that is priced by such steps
         print_line(console, f"First {MEASURE_AGAIN}: the machine was unsteady. Of the profiled steps alone:")
-    for number, one in enumerate(findings, 1):
+    for number, one in enumerate(findings, 1 if recurring is None else 2):
         print_line(console, f"{number}. {finding_text.line(one)}.")
         assert one.remedy is not None
         here, elsewhere = capitalized(cure_text(one.remedy)), finding_text.todo_elsewhere(one)

@@ -282,10 +282,10 @@ def _add_advice(run: RunAnalysis, told: _Told, loss: _Loss, *, unseen: bool) -> 
     whole = not beyond
     if run.recurring is not None and leads(run):
         whole = False
-        advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
+        advice = f"{recurring_advice(run.recurring)}. Of the profiled steps: {advice}"
     if run.growing is not None:
         whole = False
-        advice = f"{growing_advice(run.growing)}; of the profiled steps: {advice}"
+        advice = f"{growing_advice(run.growing)}. Of the profiled steps: {advice}"
     told.advice = advice
     told.begins_on = best.on_rank if whole else None  # else something of all ranks comes before
 

@@ -55,6 +55,8 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     still = next((one for one in named if _stands_still(one, late)), None)
     if still is not None:
         return _with_sized(findings, still, late)
+    if _is_contradicted(late, analysis):
+        return list(findings)
     unpriced = [one for one in findings if one.ms is None and one.code != "nothing"]
     priced = [one for one in findings if one.ms is not None and not (one.code == "unsteady" and one.rank is None)]
     return [*ranked([_of_window(late, analysis), *priced]), *unpriced]
@@ -78,6 +80,17 @@ def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis)
         return False
     meet = low <= late.high_ms and late.low_ms <= high
     return meet and (late.high_ms - late.low_ms) / late.ms < (high - low) / ms
+
+
+def _is_contradicted(late: LateInSteps, analysis: RunAnalysis) -> bool:
+    """Tell whether in the profiled steps another rank takes longer, by as much: then it is one's turn, then another's.
+
+    A rank that no window shows a cause of is named by its lateness alone; that must not be there the other way round.
+    """
+    steps = bounded_means(analysis)
+    mine = next((one for one in steps if one.rank == late.rank), None)
+    others = [_own_ms(one) for one in steps if one.rank != late.rank]
+    return mine is not None and bool(others) and max(others) - _own_ms(mine) > late.ms
 
 
 def _comes_to(finding: Finding, late: LateInSteps) -> bool:
