@@ -1,5 +1,6 @@
 """Steps that recur are compared by themselves: the step's change is a median's, of those between."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,7 +81,8 @@ def test_the_first_sentence_has_it_where_it_is_beyond_noise_and_a_line_of_its_ow
     assert recurring_sentence(alike).startswith("Every 10th step takes ")
     assert ", within noise, " in recurring_sentence(alike)
     gone = told(changed(side(validating(10, 100.0)), side(validating(10, 0.0))))
-    assert ", though there every 10th step takes 99" in headline(gone) and "and here none does" in headline(gone)
+    assert re.search(r", though there every 10th step takes (9[89]|10[0-2])\.", headline(gone))
+    assert "and here none does" in headline(gone)
 
 
 def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:

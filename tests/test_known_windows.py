@@ -64,7 +64,10 @@ def test_copies_of_all_ranks_come_before_launching_which_costs_as_much(step_ms: 
     """
     analysis, sentence = first("pageable_copies_n2", step_ms)
     copies = next(one for one in analysis.findings if one.code == "copies")
-    assert analysis.findings[0] is copies and "synchronising" not in {one.code for one in analysis.findings}
+    waits = [one for one in analysis.findings if one.code == "synchronising"]
+    assert analysis.findings[0] is copies
+    # of an unknown step they may cost a little by themselves, and no more is told of them
+    assert not waits or (step_ms is None and waits == analysis.findings[-1:] and waits[0].low_ms == 0)
     assert copies.ms == pytest.approx(5.25, rel=0.15)
     assert copies.ms is not None and copies.low_ms is not None and copies.high_ms is not None
     assert copies.high_ms - copies.low_ms < 0.25 * copies.ms
