@@ -29,7 +29,7 @@ class GptConfig(TextModelConfig):
     width: int = key()
     attention: str = key()
     loss_kernel: str = key(added_as="singles")
-    gelu: str = key(added_as="torch")
+    gelu: str = key(added_as="torch", auto_goes_on=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
