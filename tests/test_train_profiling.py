@@ -1,7 +1,11 @@
 """What the profiler records stays within its limits, and is never more than was asked for."""
 
+import ctypes
 import gzip
 import json
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -132,3 +136,44 @@ def test_a_window_is_written_before_anything_else_is_recorded(
     assert len(written) == 2 and len(happened) > 8
     assert all(happened[at - 1] == ("stop_trace", happened[at][1]) for at in written)
     assert [steps_in(tmp_path / f"{index}.json.gz") for index in range(2)] == [[4, 5, 6, 7], [12, 13, 14, 15]]
+
+
+class MallocInfo(ctypes.Structure):
+    """glibc's `struct mallinfo2`: sizes in bytes."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def free_heap_mib() -> float:
+    """What malloc holds that nobody uses: room for which a job pays no page faults."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = MallocInfo
+    return float(mallinfo().fordblks / 2**20)
+
+
+def _free_heap_around_a_window(folder: str) -> None:
+    """Print the free heap before a window and after it, MiB: in a process of its own."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(200)))
+    tracer = Tracer(compose().profiler, torch.device("cpu"), 0, {}, lambda: Path(folder))
+
+    def train_step() -> None:
+        model(torch.randn(8, 32)).sum().backward()
+
+    trace_steps(tracer, train_step, WINDOWS[0].first)
+    before = free_heap_mib()
+    trace_steps(tracer, train_step, WINDOWS[0].end + 1)
+    print(before, free_heap_mib())
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallinfo2 is glibc's")
+def test_a_window_on_cpus_frees_no_room_in_which_the_job_then_runs_faster(tmp_path: Path) -> None:
+    call = f"from tests.test_train_profiling import _free_heap_around_a_window as f; f({str(tmp_path)!r})"
+    told = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    before, after = map(float, told.stdout.split()[-2:])
+    assert after - before < 6  # 97 MiB where a window's records are freed
