@@ -69,8 +69,14 @@ class GlooJob:
             self._event(rank, "cpu_op", "CompiledFunctionBackward", begin, self.now[rank])
             self.now[rank] += 2_000
 
-    def all_reduce(self, transfer_ms: float, inside: str | None = None, waits: str | None = None) -> None:
-        """Let all ranks meet; each waits in an operator of these names: a function of the user's own, or none."""
+    def all_reduce(
+        self, transfer_ms: float, inside: str | None = None, waits: str | None = None, numbers: int | None = None
+    ) -> None:
+        """Let all ranks meet; each waits in an operator of these names: a function of the user's own, or none.
+
+        `numbers`: how many it carries, where shapes are recorded.
+        """
+        shapes = {} if numbers is None else {"Input Dims": [[numbers]], "Input type": ["float"]}
         began = {rank: now + 30_000 for rank, now in self.now.items()}
         end = max(began.values()) + round(transfer_ms * 1e6)
         for rank, begin in self.now.items():
@@ -79,7 +85,7 @@ class GlooJob:
             self._event(rank, "cpu_op", "c10d::allreduce_", begin + 10_000, begin + 25_000)
             if waits is not None:
                 self._event(rank, "cpu_op", waits, begin + 50_000, end + _WOKEN)
-            self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP)
+            self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP, shapes)
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
     def transfer(self, sender: int, transfer_ms: float) -> None:
@@ -138,9 +144,11 @@ class GlooJob:
             self._event(rank, "python_function", "<built-in function ord>", begin, begin + round(each / 2))
         self.now[rank] += round(ms * 1e6)
 
-    def _event(self, rank: int, category: str, name: str, start: int, end: int, thread: int = _LOOP) -> None:
+    def _event(
+        self, rank: int, category: str, name: str, start: int, end: int, thread: int = _LOOP, args: Json | None = None
+    ) -> None:
         self.events[rank].append({"ph": "X", "cat": category, "name": name, "pid": 1000, "tid": thread,
-                                  "ts": start / 1e3, "dur": (end - start) / 1e3, "args": {}})  # fmt: skip
+                                  "ts": start / 1e3, "dur": (end - start) / 1e3, "args": args or {}})  # fmt: skip
 
     def _trace(self, rank: int) -> Json:
         return {

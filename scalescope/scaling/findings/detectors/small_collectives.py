@@ -138,20 +138,53 @@ def _by_step(scene: Scene, transfers: Iterable[Transfer]) -> dict[int, list[Tran
 def _rounds_lost(scene: Scene, held: Mapping[int, list[Transfer]]) -> tuple[float, float, float] | None:
     if not held or min(map(len, held.values())) < 2:
         return None
-    lost = [_lost_ms(of_step) * as_run_share(scene) for of_step in held.values()]
-    return statistics.fmean(lost), min(lost), max(lost)
+    held_up, share = _held_up_ns(scene) if scene.replayer.on_cpu else {}, as_run_share(scene)
+    lost = [_lost_ms(of_step, held_up, min) * share for of_step in held.values()]
+    most = [_lost_ms(of_step, held_up, statistics.fmean) * share for of_step in held.values()]
+    return statistics.fmean(lost), min(lost), max(most)
+
+
+def _held_up_ns(scene: Scene) -> dict[int, float]:
+    """Return for how long each member of a collective (its activity) holds up its rank's loop, ns, where that stands
+    still until it is over: what hands it over, the exchange with its waiting, and what it takes to be woken again.
+    """
+    graph = scene.replayer.graph
+    found = {}
+    for rank in graph.ranks:
+        launched = [call.launches for call in graph.calls[rank] if call.launches >= 0]
+        for at, own, following in zip([-1, *launched], launched, launched[1:], strict=False):
+            member = graph.activities[own]
+            if member.collective < 0 or graph.activities[following].traced_start < member.traced_end:
+                continue
+            before = graph.activities[at] if at >= 0 else member
+            since = before.traced_end if before.collective < 0 else member.traced_start
+            found[own] = float(graph.activities[following].traced_start - min(since, member.traced_start))
+    return found
 
 
 def _exposed_ms(transfers: list[Transfer]) -> float:
     return sum(one.traced_ns * (1 - one.hidden) for one in transfers) / 1e6
 
 
-def _lost_ms(transfers: list[Transfer]) -> float:
-    """Return what collectives take that compute does not hide, less what one of each group takes."""
+def _lost_ms(
+    transfers: list[Transfer], held_up_ns: Mapping[int, float], of_ranks: Callable[[list[float]], float]
+) -> float:
+    """Return what collectives take that compute does not hide, less what one of each group takes.
+
+    Of a host that waits for each, as `.item()` behind it does on CPUs, that is for how long it is held up. The least
+    `of_ranks` counts for sure: what another waits longer may have been late before, and come late to the only one too.
+    """
     groups: dict[tuple[int, ...], list[Transfer]] = defaultdict(list)
     for one in transfers:
         groups[tuple(sorted(one.members))].append(one)
-    return sum(_exposed_ms(own) * (1 - 1 / len(own)) for own in groups.values())
+    return sum(
+        of_ranks([sum(_held_up_ms(one, rank, held_up_ns) for one in own) for rank in members]) * (1 - 1 / len(own))
+        for members, own in groups.items()
+    )
+
+
+def _held_up_ms(one: Transfer, rank: int, held_up_ns: Mapping[int, float]) -> float:
+    return max(held_up_ns.get(one.members[rank], 0.0) / 1e6, _exposed_ms([one]))
 
 
 def as_run_share(scene: Scene) -> float:
