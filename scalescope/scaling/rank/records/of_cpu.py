@@ -1,7 +1,7 @@
 """What the trace of a rank that computes on a CPU says for a replay, where collectives run on threads of their own."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -178,7 +178,8 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
     for at, kind in enumerate(record.kind):
         if kind == COMPUTE:
             calls.append(RecordedCall(record.start[at], record.end[at], LAUNCH, 0, at, awaits=at))
-    calls += _awaited_collectives(record, handover_of, bool(trace.gradients))
+    filled = sorted(int(trace.operators.start[row]) + base for row in trace.gradients)
+    calls += _awaited_collectives(record, handover_of, _buckets(record, handover_of, filled))
     calls.sort(key=lambda call: (call.start, call.end))
     record.calls = calls
     launches = [at for at, call in enumerate(calls) if call.kind == LAUNCH and not call.in_collective]
@@ -191,7 +192,26 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
             record.gradients.append(GradientReady(launches[at], gradient.elements, gradient.element_bytes))
 
 
-def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: bool) -> list[RecordedCall]:
+def _buckets(record: RankRecord, handover_of: dict[int, int], filled: Sequence[int]) -> set[int]:
+    """Return the collectives that are DDP's buckets: those into which a gradient has gone since the one before.
+
+    A loop that reduces something of its own besides, as norms or losses are, waits for that where it does so. What DDP
+    broadcasts has a root, told or not; its buckets have none.
+    """
+    found = set()
+    since = -1
+    for at in sorted(handover_of, key=handover_of.__getitem__):
+        if record.collectives[record.collective[at]].operation in _ROOTED:
+            continue
+        if bisect_left(filled, handover_of[at]) > bisect_left(filled, since):
+            found.add(at)
+        since = handover_of[at]
+    return found
+
+
+def _awaited_collectives(
+    record: RankRecord, handover_of: dict[int, int], buckets: Collection[int]
+) -> list[RecordedCall]:
     """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
 
     DDP awaits all of a step's buckets once the last one is handed over, but the buffers that it broadcasts before a
@@ -203,8 +223,6 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
     before = dict(zip(compute[1:], compute[:-1], strict=True))
     bounds = np.array(record.edges, np.int64)
     last: dict[int, int] = {}  # by step: when its last collective is handed over
-    # what DDP broadcasts has a root, told or not; its buckets have none
-    buckets = {at for at in handover_of if ddp and record.collectives[record.collective[at]].operation not in _ROOTED}
     for handed_over in (handover_of[at] for at in buckets):
         step = _step_of(handed_over, bounds, record.steps)
         last[step] = max(handed_over, last.get(step, 0))
