@@ -55,6 +55,14 @@ class GlooJob:
                 self._event(one, "cpu_op", name, begin, self.now[one])
                 self.now[one] += 2_000
 
+    def fill_bucket(self, elements: int) -> None:
+        """Let DDP put a gradient into its bucket on all ranks."""
+        shapes = {"Input Dims": [[elements], [elements]], "Input type": ["float", "float"]}
+        for rank, begin in self.now.items():
+            self.now[rank] = begin + 20_000
+            name = "torch::distributed::reducer::mul_out"
+            self._event(rank, "cpu_op", name, begin, begin + 18_000, args=shapes)
+
     def operator(self, name: str, rank: int, begun: int) -> None:
         """Let what a rank has run since then be inside an operator of this name."""
         self._event(rank, "cpu_op", name, begun - 1_000, self.now[rank] - 1_000)

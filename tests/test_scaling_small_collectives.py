@@ -1,5 +1,6 @@
 """Many small collectives cost their rounds, and are told apart: figures, gradients, units of shards, activations."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -88,6 +89,24 @@ def test_figures_that_a_cpu_rank_waits_for_one_by_one_cost_for_how_long_they_hol
     """Handing over and being woken go as well: of 64 norms 10.3 ms were told, where one all-reduce took 22 less."""
     one = norms_one_by_one(tmp_path / "even")
     assert one.ms == pytest.approx(39 * 0.31, rel=0.05) and not one.at_most
+
+
+def test_a_loop_beside_ddp_waits_for_what_it_reduces_itself_where_it_does_so(tmp_path: Path) -> None:
+    """DDP's bucket is awaited once all are handed over; norms that the loop reduces behind it are not its buckets."""
+    job = GlooJob()
+    for number in range(1, 4):
+        job.step(number)
+        job.compute(20.0)
+        job.fill_bucket(4096)
+        for _ in range(6):
+            job.all_reduce(0.2, numbers=1)
+            job.compute(0.01, "aten::linalg_vector_norm")
+    graph = Replayer(read_records(job.write(tmp_path))).graph
+    calls = graph.calls[0]
+    behind = [after.awaits for before, after in pairwise(calls) if 0 <= before.launches == before.hands_over]
+    handed = [one.launches for one in calls if 0 <= one.launches == one.hands_over]
+    at_once = [awaited == own for awaited, own in zip(behind, handed, strict=True)]
+    assert len(handed) == 18 and all(at_once), "each is waited for where it is handed over"
 
 
 def test_who_is_late_before_the_first_of_many_rounds_would_be_before_the_only_one(tmp_path: Path) -> None:
