@@ -139,7 +139,7 @@ def test_loading_that_a_window_sized_by_chance_is_what_all_steps_say() -> None:
     (found,) = answer.findings
     assert (found.code, found.rank, found.ms, found.backed) == ("data_loading", 1, late.ms, "measured")
     headline = run_verdict(answer).headline
-    assert " of the mean step of " in headline and "and all 120 steps tell what it costs" in headline
+    assert " a step in the mean, " in headline and "and all 120 steps tell what it costs" in headline
     again: RunAnalysis = msgspec.json.decode(msgspec.json.encode(answer), type=RunAnalysis)
     before = list(again.findings)
     keep(again, again.findings)
@@ -195,7 +195,7 @@ def test_work_that_is_there_for_sure_is_why_whatever_the_windows_noise_hides_of_
     (found,) = answer.findings
     assert (found.code, found.ms, found.low_ms) == ("more_work", late.ms, late.low_ms)
     headline = run_verdict(answer).headline
-    assert "2.00× as much data" in headline and " of the mean step of " in headline and "may cost" not in headline
+    assert "2.00× as much data" in headline and " a step in the mean, " in headline and "may cost" not in headline
     for other in (
         msgspec.structs.replace(longer, ms=20.0),  # too little to be all of it
         msgspec.structs.replace(longer, evidence=()),  # noise may have made it

@@ -134,7 +134,7 @@ def test_every_section_has_its_sentence_and_its_figures(study_page: Path) -> Non
         for panel in body.split('<article class="panel">')[1:]:
             assert re.search(r'<p class="sentence">[^<]{20,}</p>', panel)
             assert '<details class="figures"' in panel and 'download="' in panel
-    assert "profiling overhead" in text and "perfect weak scaling (dashed) would be 2,049,120" in text
+    assert "longer in the window" in text and "perfect weak scaling (dashed) would be 2,049,120" in text
 
 
 def test_a_closed_section_says_how_many_panels_besides_the_one_it_quotes(study_page: Path) -> None:

@@ -429,9 +429,11 @@ def test_a_jobs_last_words_and_its_analysis_agree_on_what_profiling_costs() -> N
         for step in range(43)
     ]
     said = summarise("gpt", rows, schedule)[-1]
-    assert "the machine was unsteady" in said and "for profiling" not in said
+    assert "the machine was unsteady" in said and "recording" not in said
     quiet = [msgspec.structs.replace(row, step_ms=[900.0 + (90 if row.step >= 40 else row.step % 2)]) for row in rows]
-    assert summarise("gpt", quiet, schedule)[-1].endswith("+9.9% for profiling")
+    assert summarise("gpt", quiet, schedule)[-1].endswith(
+        "+9.9% against 900.50 outside; what of that recording takes, the analysis tells"
+    )
     slow = [msgspec.structs.replace(row, step_ms=[900.0 - (90 if row.step >= 40 else row.step % 2)]) for row in rows]
     assert "no profiling makes it" in summarise("gpt", slow, schedule)[-1]
     alike = [msgspec.structs.replace(row, step_ms=[900.0 + 45 * math.sin(row.step / 4)]) for row in rows]

@@ -159,7 +159,7 @@ def as_run_sentence(run: RunAnalysis) -> str:
         return ""
     traced = milliseconds(run.replay.traced_ms)
     if as_run.replayed_ms is not None:
-        return _account(as_run, run.replay.traced_ms)
+        return _account(run, as_run)
     if is_likely(run):
         return (
             f"Recording may cost {figure(as_run.recording_ms.low, 1)} to {figure(as_run.recording_ms.high, 1)} ms of "
@@ -178,21 +178,31 @@ def as_run_sentence(run: RunAnalysis) -> str:
     )
 
 
-def _account(told: AsRun, traced_ms: float) -> str:
-    """Return what a profiled step comes to: the job's own, what the machine made it longer by, and recording."""
-    step, beyond = interval_of_job(told).value, beyond_the_job_ms(told)
-    parts_ms = step + beyond
-    recording = traced_ms - parts_ms
-    shows = recording >= READS_AS_ZERO_MS  # else the replay is off by more than recording takes
-    takes = f", of which recording takes {milliseconds(recording)}" if shows else "; what recording takes does not show"
-    costs = f"{milliseconds(traced_ms)} as profiled{takes}"
+def recording_ms(run: RunAnalysis) -> float | None:
+    """Return what recording takes of a profiled step, ms, as the replay without it tells; None where it does not.
+
+    There is no other figure for it: by how much profiled steps are longer than others has other reasons as well.
+    """
+    told = run.as_run
+    if run.replay is None or told is None or told.step_ms is None or told.recording_ms is None:
+        return None
+    if told.replayed_ms is not None:  # of the profiled steps; what these are longer by than the job's own is no part
+        taken = run.replay.traced_ms - interval_of_job(told).value - beyond_the_job_ms(told)
+        return taken if taken >= READS_AS_ZERO_MS else None  # the replay is off by more than recording takes
+    return told.recording_ms.value if differs(run) and not is_likely(run) else None
+
+
+def _account(run: RunAnalysis, told: AsRun) -> str:
+    """Return what recording takes of a profiled step, and what else these are longer by than the job's own.
+
+    How long they are is told beside it: of the lengths of one step two are enough.
+    """
+    taken, beyond = recording_ms(run), beyond_the_job_ms(told)
+    takes = f"takes {milliseconds(taken)} of a profiled step" if taken is not None else "takes too little to show"
     if is_step_of_job(told):
-        return f"A step takes {milliseconds(parts_ms)} as run: {costs}."
+        return f"Recording {takes}; without it that is as long as the job's own."
     than = "longer" if beyond > 0 else "shorter"
-    return (
-        f"The profiled steps take {milliseconds(parts_ms)} without recording ({costs}): {milliseconds(step)} as run, "
-        f"{'and' if beyond > 0 else 'less'} {milliseconds(abs(beyond))} by which these few were {than} by themselves."
-    )
+    return f"Recording {takes}; without it the profiled ones are {milliseconds(abs(beyond))} {than} than the job's own."
 
 
 def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:

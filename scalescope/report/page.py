@@ -45,7 +45,8 @@ _TERMS = (
     ("transfer and wait", "A collective's wait on a rank is the time before its data can be there, most often before "
      "the last member arrives; the rest is transfer."),
     ("MFU", "Model FLOPs over the device's dense data-sheet peak. Recomputation is not counted."),
-    ("profiling overhead", "The step inside the profiler's window minus the step measured outside it."),
+    ("longer in the window", "The step inside the profiler's window minus the one measured outside it. What recording "
+     "takes is part of that; the rest is the machine's, or of what these few steps did."),
     ("before the window", "Device activity launched before the window opened: its own figure, in no part."),
 )  # fmt: skip
 

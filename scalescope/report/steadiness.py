@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 
-from scalescope.report.as_run import is_shown_alone, step_of_job
+from scalescope.report.as_run import is_shown_alone, recording_ms, step_of_job
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
-from scalescope.scaling.verdicts.step_rows.doubt import contradict, is_of_other_steps, is_unlike, scatter, was_unsteady
+from scalescope.scaling.verdicts.step_rows.doubt import (
+    contradict,
+    is_of_other_steps,
+    is_unlike,
+    scatter,
+    told_step_ms,
+    was_unsteady,
+)
 
 #: A drawn step that is so near the measured one needs no word beside it.
 _AS_MEASURED = 0.01
@@ -31,8 +38,13 @@ def profiling_line(run: RunAnalysis) -> str:
         spread = f" (± {figure(times.placebo_ms or 0.0, 2)} ms)"
         if within:
             return f"{text}; what profiling costs is less than such steps differ anyway{spread}."
-        return f"{text}; the profiled ones are {_longer(times)}, {_why(times)}."
-    return f"{text}: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms."
+        longer = "longer" if times.profiling_overhead_ms > 0 else "shorter"
+        return f"{text}; the profiled ones are {longer}, {_why(times, times.profiling_overhead_ms)}."
+    if times.profiling_overhead_ms < 0:
+        return f"{text}, the profiled ones {figure(-times.profiling_overhead_ms, 2)} ms less."
+    known = recording_ms(run)
+    takes = f", of which recording takes {milliseconds(known)}" if known is not None else ""
+    return f"{text}, the profiled ones {figure(times.profiling_overhead_ms, 2)} ms longer{takes}."
 
 
 def unlike_sentence(run: RunAnalysis, where: str) -> str:
@@ -60,15 +72,27 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         )
     if not unlike:
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
-    share = percent(abs(times.profiling_overhead_fraction or 0.0), 0)
-    lengths = ""
-    if times.measured_step_ms is not None and times.profiled_step_ms is not None:
-        lengths = f" (in the median {milliseconds(times.profiled_step_ms)} for {milliseconds(times.measured_step_ms)})"
-    apart = f"the profiled steps are {share} {_longer(times)} than the measured ones{lengths}"
+    cost_ms, apart = _apart_from_measured(run, times)
     if was_unsteady(run):
-        return f"On {where} the machine was unsteady: {apart}, {_why(times)}, {_MISLEADS}."
-    why = ", which profiling costs them" if not times.unsteady and _longer(times) == "longer" else ""
+        return f"On {where} the machine was unsteady: {apart}, {_why(times, cost_ms)}, {_MISLEADS}."
+    why = ", which profiling costs them" if not times.unsteady and cost_ms > 0 else ""
     return f"On {where} {apart}{why}, {_MISLEADS}."
+
+
+def _apart_from_measured(run: RunAnalysis, times: StepTimes) -> tuple[float, str]:
+    """Return by how much the profiled steps are longer than the measured ones, ms, and that in words.
+
+    Of ranks on CPUs those count that the figures, and the bars, are of, which may lie further off than their median.
+    """
+    cost_ms, share = times.profiling_overhead_ms or 0.0, times.profiling_overhead_fraction or 0.0
+    measured, told, lengths = times.measured_step_ms, told_step_ms(run), ""
+    if run.activity == "cpu" and measured and told is not None:
+        cost_ms, share = told - measured, told / measured - 1
+        lengths = f" ({milliseconds(told)} in the mean for {milliseconds(measured)} in the median)"
+    elif measured is not None and times.profiled_step_ms is not None:
+        lengths = f" (in the median {milliseconds(times.profiled_step_ms)} for {milliseconds(measured)})"
+    than = "longer" if share > 0 else "shorter"
+    return cost_ms, f"the profiled steps are {percent(abs(share), 0)} {than} than the measured ones{lengths}"
 
 
 #: Of what stretches differ by: what ranks waited more for a core there is why, where it is so much of it.
@@ -102,7 +126,8 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
     Each as (run, what ran it, its step as drawn, ms, whether that is the one as run). A page that shows both figures
     says by how much they may differ.
     """
-    told, apart, of_jobs = [], [], []
+    told, of_jobs = [], []
+    apart: dict[str, list[str]] = {}  # what is said of them, and where
     for run, where, drawn_ms, as_run in drawn:
         times = run.step_times
         if times is None or times.measured_step_ms is None or run.growing is not None:
@@ -115,19 +140,23 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
             continue
         spread = f" (± {milliseconds(times.placebo_ms)})" if times.placebo_ms is not None else ""
         told.append(f"{milliseconds(times.measured_step_ms)}{spread}{f' on {where}' if where else ''}")
-        if times.placebo_ms is not None and abs(off_ms) > times.placebo_ms:
-            apart.append(
-                f"{f'On {where} the' if where else 'The'} {_apart(run.as_run if as_run else None, off_ms > 0)}"
-            )
+        if times.placebo_ms is not None and abs(off_ms) > times.placebo_ms and not _is_unlike(run):  # else it is said
+            why = _apart(run.as_run if as_run else None, off_ms, recording_ms(run))
+            apart.setdefault(why, []).append(where)
     if not told:
         return " ".join(filter(None, of_jobs))
     text = f"Without a profiler the median step took {listing(told)}"
     if any("±" in one for one in told):
         text += "; ± is how far a few such steps lie apart anyway"
-    return " ".join(filter(None, [f"{text}.", *(f"{one}." for one in apart), *of_jobs]))
+    said = [
+        f"{f'On {listing(where)} the' if all(where) else 'The'} {why} {'each' * (len(where) > 1)}".rstrip()
+        for why, where in apart.items()
+    ]
+    return " ".join(filter(None, [f"{text}.", *(f"{one}." for one in said), *of_jobs]))
 
 
-def _apart(as_run: AsRun | None, longer: bool) -> str:
+def _apart(as_run: AsRun | None, off_ms: float, recording: float | None) -> str:
+    longer = off_ms > 0
     than = "longer" if longer else "shorter"
     if as_run is not None and as_run.source == "steps":
         return (
@@ -135,6 +164,8 @@ def _apart(as_run: AsRun | None, longer: bool) -> str:
         )
     if as_run is not None:
         return f"step as run is {than} by more than that: what recording costs is not known so well"
+    if longer and recording is not None:
+        return f"profiled ones are longer by more than that, of which recording takes {milliseconds(recording)}"
     if longer:
         return "profiled ones are longer by more than that: recording lengthens them, or something else ran meanwhile"
     return "profiled ones are shorter by more than that: something else ran during the others"
@@ -153,10 +184,6 @@ def _apart_from_job(run: RunAnalysis) -> str:
 
 def _bounds(as_run: AsRun) -> str:
     return f"{milliseconds(as_run.low_ms or 0.0)} to {milliseconds(as_run.high_ms or 0.0)}"
-
-
-def _longer(times: StepTimes) -> str:
-    return "longer" if (times.profiling_overhead_fraction or 0.0) > 0 else "shorter"
 
 
 def _is_unlike(run: RunAnalysis) -> bool:
@@ -185,11 +212,10 @@ def _scattered(times: StepTimes) -> str:
     return f"without a profiler a step takes {median} in the median and {mean} in the mean, most of it in a few steps"
 
 
-def _why(times: StepTimes) -> str:
-    cost, placebo = times.profiling_overhead_ms or 0.0, times.placebo_ms
-    if placebo is not None and abs(cost) <= placebo:
+def _why(times: StepTimes, cost_ms: float) -> str:
+    if times.placebo_ms is not None and abs(cost_ms) <= times.placebo_ms:
         return _no_more(times)
-    return "which no profiling makes them" if cost < 0 else "more than recording can make them"
+    return "which no profiling makes them" if cost_ms < 0 else "more than recording can make them"
 
 
 def _no_more(times: StepTimes) -> str:

@@ -7,8 +7,26 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady
 
-#: What comes before any other advice where the machine was unsteady.
-MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (the profiler's repeat)"
+#: So many windows at least are more than a moment of the machine.
+_WINDOWS = 4
+
+
+def measure_again(runs: Sequence[RunAnalysis]) -> str:
+    """Return what comes before any other advice where the machine was unsteady while these ran.
+
+    More windows are written as they are there: by a key of our jobs, an argument of `profile_steps`, or of torch's.
+    """
+    windows = max(_WINDOWS, 2 * max((run.windows for run in runs), default=1))
+    origins, frameworks = {run.origin for run in runs}, {run.framework for run in runs}
+    if origins == {"job"}:
+        how = f", with profiler.repeat={windows} and steps enough for them"
+    elif origins == {"script"}:
+        how = f", with profile_steps(…, repeat={windows})"
+    elif origins == {None} and frameworks == {"torch"} and all(run.model is None for run in runs):
+        how = f", with torch.profiler.schedule(…, repeat={windows})"
+    else:
+        how = ""
+    return f"measure again on a quiet machine, or in more windows{how}"
 
 
 def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> bool:

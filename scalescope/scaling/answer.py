@@ -11,6 +11,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.files import UNDECODABLE, refuse_huge_integers
+from scalescope.records.rows import Origin
 from scalescope.scaling.answer_rows import (
     Collective,
     ExpertRow,
@@ -231,6 +232,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     name: str
     model: str | None = None
     strategy: str | None = None
+    origin: Origin | None = None  # who wrote its loop; None: not known, as of traces without a run folder
     world_size: int
     hosts: int | None = None  # that its ranks run on, where its folder or each of its traces names them
     activity: Literal["gpu", "cpu"]

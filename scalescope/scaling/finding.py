@@ -9,6 +9,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from scalescope.records.rows import Origin
+
 #: What can be found. A code names the cause, not its symptom.
 Code = Literal[
     "own_work",  # a kernel that the other ranks do not run
@@ -79,7 +81,7 @@ Cure = Literal[
     "even_stages",  # of a pipeline
     "balance_experts",
     "measure_again",
-    "profile_longer",  # so that a window meets one of the long steps
+    "profile_longer",  # in more windows, of which one may show why
     "give_step_ms",
     "faster_kernels",
     "matrix_units",  # for products that run in fp32 without them
@@ -119,6 +121,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool = False  # its kernels are of torch.compile's making already
     alone: bool = False  # one rank is the whole job
     one_host: bool = False  # all its ranks are known to run on one host
+    origin: Origin | None = None  # who wrote the job's loop, where that is known
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,7 +282,7 @@ def is_lost_in_noise(finding: Finding) -> bool:
 
 
 def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings without those that are lost in noise and, even so, far below the largest that is not."""
+    """Return findings but for those that are lost in noise and, even so, far below the largest that is not."""
     largest = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
     return [one for one in findings if not (is_lost_in_noise(one) and weight(one) < _FAR_BELOW * largest)]
 

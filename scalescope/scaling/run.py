@@ -161,7 +161,7 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
     info = folder.read_info()
     facts = folder.read_facts()
     if facts is not None:
-        analysis.model, analysis.strategy = facts.model, facts.strategy
+        analysis.model, analysis.strategy, analysis.origin = facts.model, facts.strategy, facts.origin
     if info.world_size:
         analysis.world_size = info.world_size
     if info.hosts:

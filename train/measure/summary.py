@@ -49,7 +49,8 @@ def _profiling(found: StepExcess) -> str:
     """
     inside = f"inside the Kineto window {found.steady_ms + found.ms:,.2f} ms a step"
     if not found.unsteady:
-        return f"{inside}, against {found.steady_ms:,.2f} outside: {found.fraction:+.1%} for profiling"
+        longer = f"{inside}, {found.fraction:+.1%} against {found.steady_ms:,.2f} outside"
+        return f"{longer}; what of that recording takes, the analysis tells" if found.ms > 0 else longer
     if found.placebo_ms is not None and abs(found.ms) <= found.placebo_ms:
         told = f"{inside}, which is no other than outside: steady steps differ by ± {found.placebo_ms:,.2f} themselves"
     else:

@@ -14,7 +14,7 @@ from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.recurring import leads, recurring_advice
 from scalescope.report.text.scaling_loss import NOT_THE_SCALING, speeds_alone
-from scalescope.report.unsteady import MEASURE_AGAIN, is_unsteady_series
+from scalescope.report.unsteady import is_unsteady_series, measure_again
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
@@ -165,7 +165,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool)
         told = f"{of_these} would come of: {best_to_do(answer, first)}{mark}."
         if not doubt and finding_text.more_steps(answer.findings):
             told = f"{capitalized(best_to_do(answer, first, more=True))}."
-    again = f"First {MEASURE_AGAIN}." if unsteady and answer.unpriced is None else ""
+    again = f"First {measure_again([answer])}." if unsteady and answer.unpriced is None else ""
     rows = f"{capitalized(recurring_advice(answer.recurring))}." if answer.recurring and leads(answer) else ""
     text = " ".join(filter(None, (doubt, rows, again, held, told)))
     table = findings_table(answer.findings)

@@ -15,6 +15,7 @@ from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
 
 _WORTH_SAYING = 0.05  # of the growth
+_A_WORD = 0.01  # of it: all smaller parts together
 #: A rank is singled out where others' waits grew by more than its own: by this share of the step, and of its growth.
 _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
 #: What others do so much of, too, is not that rank's.
@@ -87,8 +88,7 @@ def lost_clause(run: RunAnalysis) -> str:
     if low <= grown <= high:
         known_ms = grown if loss.from_measured_ms is None else change
         longer = f"a step is {_longer(known_ms)} than {loss.reference}'s ({_job_span(run)}; {bounds}){cores}"
-        as_profiled = "" if loss.from_measured_ms is None else "as profiled, "
-        return f"{longer}: {as_profiled}{_where(run, grown)}"
+        return f"{longer}: {_as_profiled(run, grown, known_ms)}"
     # the job's steps differ by another length than the ranks' windows do in the mean, where those end at unlike places
     told = f"a step is {_longer(change)} than {loss.reference}'s ({bounds}){cores}"
     return (
@@ -138,17 +138,31 @@ def _late(run: RunAnalysis, grown: float) -> RankLoss | None:
     return late if sign * most.ms > 0 and sign * alike < _ALIKE * abs(most.ms) else None
 
 
-def _where(run: RunAnalysis, grown: float) -> str:
+def _as_profiled(run: RunAnalysis, grown: float, told_ms: float) -> str:
+    """Return where the growth of profiled steps lies, and how much that is where it is another than the one `told_ms`:
+    else its parts, which add up to it, seem to be of that.
+    """
+    if run.lost[0].from_measured_ms is None:
+        return _where(run, grown)
+    late = _late(run, grown)
+    own = grown if late is None else late.growth_ms or grown
+    same = milliseconds(own) == milliseconds(told_ms) or (own > 0) != (told_ms > 0)
+    return f"as profiled, {_where(run, grown, '' if same else f'{_longer(own)}')}"
+
+
+def _where(run: RunAnalysis, grown: float, longer: str = "") -> str:
     """Return which parts the step's growth is, and which came back; of a step that is shorter these come first.
 
-    They are those of the rank that the others wait for, where there is one; else the mean rank's.
+    They are those of the rank that the others wait for, where there is one; else the mean rank's. `longer`: by how much
+    that is, where it is told.
     """
     late = _late(run, grown)
     losses = run.lost if late is None else [late]
-    whose = ""
+    whose = f"{longer}: " if longer else ""
     if late is not None:
         grown = late.growth_ms or grown
-        whose = f"on rank {late.rank}, for which the others {'come to wait' if grown > 0 else 'waited'}, "
+        waiting = "come to wait" if grown > 0 else "waited"
+        whose = f"{longer} on rank {late.rank}, for which the others {waiting}{':' if longer else ','} ".lstrip()
     sums: dict[str, float] = {}
     for loss in losses:
         for part, ms in waterfall_steps(loss):
@@ -156,11 +170,14 @@ def _where(run: RunAnalysis, grown: float) -> str:
     largest = sorted(
         ((key, ms) for key, ms in sums.items() if abs(ms) >= _WORTH_SAYING * abs(grown)), key=lambda item: -item[1]
     )
-    more = listing([f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in largest if ms > 0])
-    back = listing([f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(largest) if ms < 0])
+    rest = grown - sum(ms for _, ms in largest) if largest else 0.0
+    more = [f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in largest if ms > 0]
+    back = [f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(largest) if ms < 0]
+    if abs(rest) >= _A_WORD * abs(grown):  # so that what is told adds up
+        (more if rest > 0 else back).append(f"{milliseconds(abs(rest))} in smaller parts")
     if grown < 0:
-        return f"{whose}gone are {back or 'none of its parts'}" + (f"; {more} came" if more else "")
-    return whose + more + (f"; {back} came back" if back else "")
+        return f"{whose}gone are {listing(back) or 'none of its parts'}" + (f"; {listing(more)} came" if more else "")
+    return whose + listing(more) + (f"; {listing(back)} came back" if back else "")
 
 
 def _beyond_noise(loss: RankLoss) -> str:

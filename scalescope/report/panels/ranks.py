@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scalescope.report.as_run import as_profiled, as_run_sentence, differs, name_of_step
+from scalescope.report.as_run import as_profiled, as_run_sentence, differs, is_shown_alone, name_of_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
@@ -121,13 +121,16 @@ def wait_panels(data: ReportData) -> list[Panel]:
 
 def _partition_sentence(run: RunAnalysis) -> str:
     whole, per = ("step", " a step") if run.steps_by is not None else ("recorded stretch, without steps,", "")
-    steps = sum(rank.steps for rank in run.ranks) or 1
-    window = sum(rank.window_ms for rank in run.ranks) / steps
-    means = {part.key: sum(rank.part_ms(part.key) for rank in run.ranks) / steps for part in parts.ALL}
+    alone = is_shown_alone(run)  # then that is the one length of profiled steps that is told
+    ranks = step_as_run(run)[1] if alone else run.ranks
+    steps = len(ranks) if alone else sum(rank.steps for rank in run.ranks) or 1
+    window = sum(rank.window_ms for rank in ranks) / steps
+    means = {part.key: sum(rank.part_ms(part.key) for rank in ranks) / steps for part in parts.ALL}
     compute = means.pop("compute")
     worst = max(means, key=lambda key: means[key])
+    which = f" {name_of_step(run)}" if alone else as_profiled(run)
     text = (
-        f"A mean {whole}{as_profiled(run)} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
+        f"A mean {whole}{which} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
         f"{percent(compute / window if window else 0)} compute"
     )
     if means[worst] <= 0:

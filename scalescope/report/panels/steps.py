@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from scalescope.report.drawing.numbers import figure, percent
+from scalescope.report.as_run import recording_ms
+from scalescope.report.drawing.numbers import figure, milliseconds, percent
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.views import devices, run_label, step_times_table, steps_table
+from scalescope.scaling.answer import RunAnalysis
 
 _MOST_STEPS = 600  # points a line
 
@@ -29,13 +31,9 @@ def profiling_panels(data: ReportData) -> list[Panel]:
             rows.append(
                 {"run": run_label(run), "measured": times.measured_step_ms, "window": times.profiled_step_ms,
                  "right": max(times.measured_step_ms, times.profiled_step_ms),
-                 "label": "unsteady" if times.unsteady else f"{figure(cost, 2)} ms{of_step}", "cost": cost}
+                 "label": "unsteady" if times.unsteady else f"{figure(cost, 2)} ms{of_step}"}
             )  # fmt: skip
-    dear = [row for row in rows if row["cost"] > 0 and row["label"] != "unsteady"]
-    worst = max(dear, key=lambda row: float(row["cost"]), default=None)
-    sentence = "Every throughput in this report comes from steps outside the profiler's window."
-    if worst:
-        sentence = f"{worst['run']} has the largest profiling overhead, {worst['label']} a step. {sentence}"
+    sentence = f"{_recording(runs)} Every throughput in this report comes from steps outside the profiler's window."
     charts = drawing() if rows else None
     return [
         Panel(
@@ -47,11 +45,22 @@ def profiling_panels(data: ReportData) -> list[Panel]:
             [
                 Key("measured step", category(0)),
                 Key("step in the window", category(1)),
-                Key("profiling overhead; unsteady where steady steps differ as much by themselves", "var(--ideal)"),
+                Key(
+                    "longer in the window, for recording or else; unsteady where others differ as much", "var(--ideal)"
+                ),
             ],
             "" if rows else "no run has both a window and steady steps outside it",
         )
     ]
+
+
+def _recording(runs: Sequence[RunAnalysis]) -> str:
+    """Return what recording takes of a step, of the run in which it takes most, or that nothing tells."""
+    known = [(taken, run) for run in runs if (taken := recording_ms(run)) is not None]
+    if not known:
+        return "What recording takes of a profiled step is not told by itself."
+    taken, run = max(known, key=lambda one: one[0])
+    return f"Recording takes {'up to ' * (len(known) > 1)}{milliseconds(taken)} of a profiled step ({run_label(run)})."
 
 
 def step_panels(data: ReportData, legends: bool) -> list[Panel]:

@@ -10,7 +10,7 @@ from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.recurring import leads, recurring_advice, recurring_clause
-from scalescope.report.unsteady import MEASURE_AGAIN
+from scalescope.report.unsteady import measure_again
 from scalescope.scaling.answer import RunAnalysis
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
@@ -47,7 +47,7 @@ def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> Non
         if not findings:
             return
     if unsteady:  # what the verdict says first comes before all that is priced by such steps
-        print_line(console, f"First {MEASURE_AGAIN}: the machine was unsteady. Of the profiled steps alone:")
+        print_line(console, f"First {measure_again([run])}: the machine was unsteady. Of the profiled steps alone:")
     for number, one in enumerate(findings, 1 if recurring is None else 2):
         print_line(console, f"{number}. {finding_text.line(one)}.")
         assert one.remedy is not None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from scalescope.records.rows import Origin
 from scalescope.scaling.finding import Cure, Remedy
 
 
@@ -160,8 +161,7 @@ CURES: dict[Cure, CureText] = {
     "balance_experts": CureText("balance the experts", "a balancing loss, or a capacity factor"),
     "measure_again": CureText("measure for longer", "profile more steps, on a machine without other work"),
     "profile_longer": CureText(
-        "profile such a step: let steps that become longer open a window",
-        "profile_steps(…, on_anomaly=True)",
+        "profile in more windows, of which one may show why", "profile_steps(…, repeat=4), or longer windows: active=20"
     ),
     "give_step_ms": CureText(
         "give the step's time without the profiler: --step-ms",
@@ -318,9 +318,22 @@ IN_JAX: dict[Cure, CureText] = {
     ),
 }
 
+#: What is done by settings of ours, where the loop is one of our jobs', or calls `profile_steps`.
+_BY_ORIGIN: dict[tuple[Cure, Origin | None], CureText] = {
+    ("profile_longer", "job"): CureText(
+        "profile in more windows, of which one may show why, with profiler.repeat=4", "profile_steps(…, repeat=4)"
+    ),
+    ("profile_longer", "script"): CureText(
+        "profile in more windows, of which one may show why, with profile_steps(…, repeat=4)",
+        "or in longer ones: active=20",
+    ),
+}
+
 
 def _of(remedy: Remedy) -> CureText:
     """Return a cure in words that fit where it is to be done."""
+    if (remedy.cure, remedy.origin) in _BY_ORIGIN:
+        return _BY_ORIGIN[remedy.cure, remedy.origin]
     if remedy.jax and remedy.cure in IN_JAX:
         return IN_JAX[remedy.cure]
     if remedy.compiled and not remedy.on_cpu and remedy.cure in COMPILED:

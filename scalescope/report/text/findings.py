@@ -12,6 +12,7 @@ from scalescope.scaling.finding import (
     EXPOSED,
     GOES_WITH_IT,
     IDLE,
+    LATE,
     STEADY_STEPS,
     UNTOLD_WAITS,
     Finding,
@@ -20,6 +21,7 @@ from scalescope.scaling.finding import (
     hiding,
     is_all_of_it,
     is_certain,
+    is_late,
     is_lost_in_noise,
     is_now_and_then,
     is_of_one_step,
@@ -156,13 +158,38 @@ def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
     if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
-        whole = f"of the mean step of {milliseconds(steady)}"
+        # how long that is, beside the typical one's length, would be a further length of one step
+        whole = f"a step in the mean{f', {percent((finding.ms or 0.0) / steady)} of it' if steady else ''}"
     if is_within_noise(finding) and is_certain(finding):
         return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; how much, the noise hides."
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         return f"{nobody}{subject(finding)} may cost {cost(finding)} {whole}, or nothing: {because(finding)}."
-    return f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}: {because(finding)}."
+    return f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}: {because(finding)}{_why_more(finding)}."
+
+
+#: A cost that is larger than its cause by more than this share says why.
+_BEYOND = 0.05
+
+
+def _why_more(finding: Finding) -> str:
+    """Return why a host that stands still, or loads, costs more than it does so for; "" where it does not.
+
+    A cost is an expectation with an interval. One that begins above its cause has what the others lose beside it.
+    """
+    if finding.code not in ("host_stall", "data_loading") or finding.at_most or is_now_and_then(finding):
+        return ""
+    named = next((row for row in finding.evidence if row.name not in (STEADY_STEPS, LATE) and row.ms is not None), None)
+    if named is None or named.ms is None or finding.ms is None or finding.ms <= (1 + _BEYOND) * named.ms:
+        return ""
+    if any(row.name == GOES_WITH_IT for row in finding.evidence) or finding.low_ms is None:
+        return ""  # said, or not known
+    if finding.low_ms <= named.ms:
+        return f" (the cost is known as a range, which holds these {milliseconds(named.ms)})"
+    more = milliseconds(finding.ms - named.ms)
+    if is_late(finding):
+        return f", {more} more than in these"
+    return f", and {more} more are waits behind it"
 
 
 def _verb(finding: Finding) -> str:

@@ -14,6 +14,11 @@ _MOST = 0.5
 _COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
 
 
+def is_hardly_explained(found: float, lost: float) -> bool:
+    """Tell whether much of a step is lost, and what is found is little of that; both as shares of the step."""
+    return lost >= _WORTH_A_LEAD and found < _EXPLAINED * lost
+
+
 def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Sequence[tuple[Part, float]]) -> str:
     """Return what most of a step goes to beside compute, to stand before the findings; "" where they explain it.
 

@@ -1,7 +1,7 @@
 """The drawings of a folder's steps: one a run that has a timeline, with its sentence and the figures of its parts."""
 
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import figure, listing, milliseconds
+from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.page import Drawing, Stretch
 from scalescope.report.report_data import ReportData
@@ -45,12 +45,11 @@ def timeline_sentence(timeline: StepTimeline) -> str:
     """Return which step is drawn, of which ranks, and how finely."""
     if timeline.steps > 1:
         which = (
-            f"Step {timeline.step}, {milliseconds(timeline.step_ms)} as profiled: of {timeline.steps} steps that "
-            "all ranks hold and a next one bounds, "
-            f"the nearest to their median, {milliseconds(timeline.median_ms)}"
+            f"Step {timeline.step}, {milliseconds(timeline.step_ms)} with recording: of {timeline.steps} steps that "
+            f"all ranks hold and a next one bounds, the nearest to their median{_off(timeline)}"
         )
     else:
-        which = f"Step {timeline.step}, {milliseconds(timeline.step_ms)} as profiled, the only one to choose from"
+        which = f"Step {timeline.step}, {milliseconds(timeline.step_ms)} with recording, the only one to choose from"
     count = len(timeline.ranks)
     known = [f"rank {one.rank} {_WHY[why]}" for one in timeline.ranks for why in one.why]
     whose = f"; {listing(known)}" if known else ""
@@ -62,6 +61,18 @@ def timeline_sentence(timeline: StepTimeline) -> str:
     fine = timeline.merged_below_ns / 1e3
     merged = f" Neighbours within {figure(fine, 0 if fine >= 10 else 1)} µs are drawn as one." if fine else ""
     return f"{which}. {ranks}.{merged}"
+
+
+#: A drawn step that is so near the median of all is as long as that.
+_AS_MEDIAN = 0.01
+
+
+def _off(timeline: StepTimeline) -> str:
+    """Return how far the drawn step is from the median; "" where it is that one."""
+    off = timeline.step_ms / timeline.median_ms - 1 if timeline.median_ms else 0.0
+    if abs(off) <= _AS_MEDIAN:
+        return ""
+    return f", {percent(abs(off), 0)} {'longer' if off > 0 else 'shorter'} than that"
 
 
 def timeline_table(timeline: StepTimeline) -> Table:

@@ -6,7 +6,7 @@ from scalescope.report.panels.advice import advice_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
-from scalescope.report.unsteady import MEASURE_AGAIN
+from scalescope.report.unsteady import measure_again
 from scalescope.report.views import (
     lacking_ranks,
     rank_names,
@@ -65,7 +65,7 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         return BestAdvice(f"{PROFILE_ALL.format(which=which_ranks(run))}.")
     if is_doubtful(run):
         alone = f". Of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
-        return BestAdvice(f"{MEASURE_AGAIN}{alone}.")
+        return BestAdvice(f"{measure_again([run])}{alone}.")
     if first is not None and run.findings[0].code == "nothing":
         return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.", finding=first)
     if first is not None:

@@ -36,12 +36,13 @@ from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.text.recurring import (
     is_told,
     leads,
+    pace,
     recorded_of,
     recurring_advice,
     recurring_clause,
     recurring_sentence,
 )
-from scalescope.report.text.unexplained import unexplained_loss
+from scalescope.report.text.unexplained import is_hardly_explained, unexplained_loss
 from scalescope.report.verdict.advice import PROFILE_ALL, best_advice, which_ranks
 from scalescope.report.verdict.notes import (
     cautions_of,
@@ -57,7 +58,15 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, is_of_steady_steps, weight
+from scalescope.scaling.finding import (
+    EXPOSED,
+    IDLE,
+    UNTOLD_WAITS,
+    Finding,
+    is_lost_in_noise,
+    is_of_steady_steps,
+    weight,
+)
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, was_unsteady
 
@@ -194,8 +203,25 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     lead = "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost)
     explained = [] if first.is_otherwise else [shares]
     explained += [first.doubtful] if first.doubtful else []
-    level: Level = "unknown" if run.findings[0].code == "profiler_cost" else level_of(loss.compute)
+    unexplained = lead or first.is_otherwise
+    level: Level = level_of(loss.compute if unexplained else _left(run.findings, loss))
+    if run.findings[0].code == "profiler_cost":
+        level = "unknown"
     return _Told(level, f"{lead}{first.text}", explained, has_lead=bool(lead))
+
+
+def _left(findings: Sequence[Finding], loss: _Loss) -> float:
+    """Return what share of the step is left beside what was found, which a colour goes by.
+
+    Waits that come and go, and are nobody's doing, are no reason for an alarm; what is lost and hardly explained is.
+    """
+    if findings[0].ms is None:
+        bare = any(row.name in (EXPOSED, IDLE, UNTOLD_WAITS) for row in findings[0].evidence)
+        return loss.compute if bare else 1.0
+    told = [one for one in findings if one.ms and not is_lost_in_noise(one)]
+    found = sum((one.fraction or (one.ms or 0.0) / (loss.step_ms or 1.0)) * weight(one) / (one.ms or 1.0)
+                for one in told)  # fmt: skip
+    return loss.compute if is_hardly_explained(found, 1 - loss.compute) else 1 - found
 
 
 def _by_parts(run: RunAnalysis, loss: _Loss, unseen: str) -> _Told:
@@ -262,16 +288,24 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
 def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
     """Put first what all steps tell, where the profiled ones are not like them."""
     if run.recurring is not None and leads(run):
-        told.level = "unknown"  # a few profiled steps hold none of it, or too much
+        told.level = _worse(told.level, level_of(pace(run.recurring)))  # of all steps, whatever those few hold
         recorded = capitalized(recorded_of(run, run.recurring))
         whole = capitalized(told.headline) if doubt else f"Of the profiled steps: {told.headline}"
         told.explained.insert(0, f"{recorded}. {whole}")
         told.headline = f"{recurring_clause(run.recurring)}."
     if run.growing is not None:
-        told.level = "unknown"  # no step is like another
+        told.level = level_of(run.growing.from_ms / run.growing.to_ms) if run.growing.to_ms else "unknown"
         of_steps = not doubt and (run.recurring is None or not leads(run)) and run.growing.known_by == "rows"
         told.explained.insert(0, f"Of the profiled steps: {told.headline}" if of_steps else capitalized(told.headline))
         told.headline = f"{growing_clause(run.growing)}."
+
+
+#: From what is well to what is not; of what is not known, none tells.
+_LEVELS: tuple[Level, ...] = ("unknown", "good", "fair", "poor")
+
+
+def _worse(one: Level, other: Level) -> Level:
+    return max(one, other, key=_LEVELS.index)
 
 
 def _add_advice(run: RunAnalysis, told: _Told, loss: _Loss, *, unseen: bool) -> None:
@@ -295,6 +329,7 @@ def _without_parts(run: RunAnalysis) -> _Told:
     explained: list[str] = []
     told = advice = ""
     begins_on: int | None = None
+    level: Level = "unknown"
     if run.findings and is_of_steady_steps(run.findings[0]):
         told = finding_text.headline(run.findings[0], 0.0, run.world_size)
         best = best_advice(run, "", False)
@@ -302,7 +337,7 @@ def _without_parts(run: RunAnalysis) -> _Told:
     if run.recurring is not None and is_told(run):
         if leads(run):
             told, advice = f"{recurring_clause(run.recurring)}.", f"{recurring_advice(run.recurring)}."
-            begins_on = None
+            begins_on, level = None, level_of(pace(run.recurring))
         else:
             explained.append(recurring_sentence(run, run.recurring))
     if run.growing is not None:
@@ -312,7 +347,7 @@ def _without_parts(run: RunAnalysis) -> _Told:
     if not told and run.quality.unprofiled:
         told = f"nothing tells where its time goes: {run.quality.reasons[0]}."
     headline = told or "the traces do not say where its time goes."
-    return _Told("unknown", headline, explained, advice, begins_on=begins_on)
+    return _Told(level, headline, explained, advice, begins_on=begins_on)
 
 
 def _is_outweighed(finding: Finding, unsplit_ms: float) -> bool:

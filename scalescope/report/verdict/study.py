@@ -24,7 +24,7 @@ from scalescope.report.sentences import (
     sweep_verdict,
 )
 from scalescope.report.text.scaling_loss import largest_part, loss_before, loss_clause
-from scalescope.report.unsteady import MEASURE_AGAIN, is_unsteady_series
+from scalescope.report.unsteady import is_unsteady_series, measure_again
 from scalescope.report.verdict.advice import best_advice
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
@@ -107,7 +107,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         else:
             sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
         if unsteady:
-            advice = f"{MEASURE_AGAIN}."
+            advice = f"{measure_again(of_series)}."
         elif largest is not None:
             best = best_advice(largest, advice)
             remedy, advice = advice, best.text

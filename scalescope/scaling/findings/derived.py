@@ -78,6 +78,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         jax=analysis.framework == "jax",
         compiled=compiled,
         alone=analysis.world_size == 1,
+        origin=analysis.origin,
         one_host=analysis.hosts == 1,
     )
     return replace(finding, remedy=remedy)

@@ -111,13 +111,13 @@ def is_unlike(run: RunAnalysis) -> bool:
     """
     if run.step_times is None:
         return False
-    measured, told = run.step_times.measured_step_ms, _told_ms(run)
+    measured, told = run.step_times.measured_step_ms, told_step_ms(run)
     if run.activity != "cpu" or measured is None or told is None:
         return are_unlike(run.step_times)
     return abs(told - measured) >= UNLIKE * measured
 
 
-def _told_ms(run: RunAnalysis) -> float | None:
+def told_step_ms(run: RunAnalysis) -> float | None:
     """Return the step that figures are of, ms: without recording where that is known, else as profiled."""
     if run.as_run is not None and run.as_run.ranks and run.as_run.parts_ms is not None:
         return run.as_run.parts_ms.value

@@ -1,0 +1,158 @@
+"""What stands in several places of one answer agrees: how long steps are, what recording costs, what to write."""
+
+from typing import Literal
+
+import pytest
+from msgspec.structs import replace
+
+from scalescope.records.rows import Origin
+from scalescope.report.as_run import as_run_sentence, recording_ms
+from scalescope.report.panels.lost import lost_clause
+from scalescope.report.steadiness import beside_measured, unlike_sentence
+from scalescope.report.text.cures import cure_text
+from scalescope.report.text.findings import first_sentence
+from scalescope.report.unsteady import measure_again
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.answer import AsRun, RankLoss, Replay, RunAnalysis
+from scalescope.scaling.answer_rows import WaterfallPart
+from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding import LATE, STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
+from tests.report_samples import run_answer
+
+STALL = Finding(
+    code="host_stall", rank=1, ms=52.7, low_ms=25.4, high_ms=55.4, fraction=0.22, backed="replay",
+    evidence=(EvidenceRow(kind="figure", name="gap_before aten::conv2d", ms=47.5),), remedy=Remedy(cure="look_at_host"),
+)  # fmt: skip
+
+
+def on_cpus(measured_ms: float, window_ms: float, median_ms: float, placebo_ms: float) -> RunAnalysis:
+    run = replace(run_answer("r", 2), activity="cpu")
+    run.step_times = StepTimes(
+        measured_step_ms=measured_ms, measured_step_p95_ms=measured_ms, measured_steps=20, window_step_ms=window_ms,
+        profiling_overhead_ms=median_ms - measured_ms, profiling_overhead_fraction=median_ms / measured_ms - 1,
+        placebo_ms=placebo_ms,
+    )  # fmt: skip
+    return run
+
+
+def test_a_bar_and_its_card_are_of_the_same_steps() -> None:
+    """*No more than such steps differ anyway (± 59.7 ms)* stood above *longer by more than that*."""
+    run = on_cpus(453.4, 524.7, 486.9, 59.7)
+    card = unlike_sentence(run, "1 CPU rank")
+    assert "16% longer than the measured ones (524.7 ms in the mean for 453.4 ms in the median)" in card
+    assert "no more than such steps differ" not in card
+    bars = beside_measured([(run, "1 CPU rank", 524.7, False)])
+    assert "453.4 ms (± 59.7 ms)" in bars and "by more than that" not in bars, "the card says so"
+
+
+def test_like_bars_are_explained_once() -> None:
+    few = [(on_cpus(100.0, 105.0, 105.0, 2.0), f"{count} CPU ranks", 105.0, False) for count in (2, 4)]
+    told = beside_measured(few)
+    assert "On 2 CPU ranks and 4 CPU ranks the profiled ones are longer" in told
+    assert told.count("recording lengthens them") == 1
+
+
+def test_what_recording_costs_has_one_figure() -> None:
+    """*+14.8% for profiling*, *profiling overhead 7.43 ms* and *recording takes 2.2 ms* were told of one demo."""
+    run = on_cpus(139.4, 161.7, 160.1, 16.7)
+    run.replay = Replay(traced_ms=146.5, replayed_ms=146.5, error=0.0, unexplained_ms=0.0, faithful=True)
+    run.as_run = AsRun(
+        step_ms=139.4, low_ms=130.0, high_ms=149.0, source="steps", untraced_by="steps", ranks=list(run.ranks),
+        untraced_ms=Interval(139.4, 130.0, 149.0), recording_ms=Interval(2.2, 1.0, 3.0),
+        replayed_ms=Interval(144.3, 143.0, 145.0),
+    )  # fmt: skip
+    taken = recording_ms(run)
+    assert taken == pytest.approx(2.2)
+    assert as_run_sentence(run).startswith("Recording takes 2.2 ms of a profiled step; without it the profiled ones")
+    bars = beside_measured([(run, "2 CPU ranks", 161.7, False)])
+    assert "161.7" not in as_run_sentence(run) and "profiling overhead" not in bars
+
+
+@pytest.mark.parametrize(
+    ("origin", "how"),
+    [
+        ("job", ", with profiler.repeat=4 and steps enough for them"),
+        ("script", ", with profile_steps(…, repeat=4)"),
+        (None, ""),
+    ],
+)
+def test_more_windows_are_written_as_the_reader_would(origin: Origin | None, how: str) -> None:
+    run = replace(run_answer("r", 2), origin=origin)
+    assert measure_again([run]) == f"measure again on a quiet machine, or in more windows{how}"
+    plain = replace(run, model=None, origin=None)
+    assert measure_again([plain]).endswith(", with torch.profiler.schedule(…, repeat=4)")
+    assert measure_again([replace(run, windows=4)]).count("=8") == (origin is not None)
+
+
+@pytest.mark.parametrize(("origin", "how"), [("job", "profiler.repeat=4"), ("script", "profile_steps(…, repeat=4)")])
+def test_steps_that_are_late_in_all_of_them_need_more_windows_and_no_watch_for_longer_ones(
+    origin: Origin, how: str
+) -> None:
+    cure: Cure = "profile_longer"
+    assert cure_text(Remedy(cure=cure, origin=origin)).endswith(how)
+    assert "become longer" not in cure_text(Remedy(cure=cure))
+
+
+def test_a_cost_that_is_more_than_its_cause_says_why() -> None:
+    """*Rank 1 costs 52.7 ms: its host does nothing that is recorded for 47.5 ms* was all."""
+    assert first_sentence([STALL], 239.4, 2).endswith(" (the cost is known as a range, which holds these 47.5 ms).")
+    above = first_sentence([replace(STALL, low_ms=50.0)], 239.4, 2)
+    assert above.endswith(", and 5.2 ms more are waits behind it.")
+    rows = (
+        EvidenceRow(kind="figure", name=LATE, value=39.0, ms=52.7),
+        EvidenceRow(kind="figure", name=STEADY_STEPS, ms=190.3),
+    )
+    late = replace(STALL, low_ms=50.0, evidence=(*STALL.evidence, *rows))
+    told = first_sentence([late], 239.4, 2)
+    assert told.endswith("and all 39 steps tell what it costs, 5.2 ms more than in these.")
+    assert "a step in the mean, 27.7% of it" in told, "the mean step's length is one more of one step"
+    assert "range" not in first_sentence([replace(STALL, ms=48.0)], 239.4, 2)
+
+
+def test_parts_of_a_growth_add_up_to_what_is_told_beside_them() -> None:
+    """*83.5 ms longer … 48.3 ms idle, 24.0 ms slower compute, 22.0 ms exposed wait and 5.6 ms exposed transfer*."""
+    run = replace(run_answer("r", 2), activity="cpu")
+    own = {"idle_launch": 48.3, "compute": 24.0, "exposed_transfer": 5.6, "exposed_memory": 3.1}
+    run.lost = [
+        RankLoss(
+            rank=rank, reference="calm", from_step_ms=120.0, to_step_ms=201.0, growth_ms=81.0,
+            parts=[WaterfallPart(part=part, ms=ms) for part, ms in of_rank.items()],
+            step_change_ms=83.5, step_low_ms=50.0, step_high_ms=115.0, from_measured_ms=115.8, to_measured_ms=199.3,
+        )
+        for rank, of_rank in ((0, {"exposed_wait": 77.0, "compute": 4.0}), (1, own))
+    ]  # fmt: skip
+    told = lost_clause(run)
+    assert "a step is 83.5 ms longer than calm's" in told
+    assert "as profiled, 81.0 ms longer on rank 1, for which the others come to wait: 48.3 ms idle (host late)" in told
+    assert told.endswith("and 3.1 ms in smaller parts")
+
+
+Level = Literal["good", "fair", "poor", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "mean_ms", "level"),
+    [(3.0, None, "good"), (12.0, None, "fair"), (30.0, None, "poor"), (3.0, 12.0, "fair"), (3.0, 60.0, "poor"),
+     (30.0, 12.0, "poor")],
+)  # fmt: skip
+def test_the_colour_follows_the_size_of_what_was_found(ms: float, mean_ms: float | None, level: Level) -> None:
+    """Validation of 78 ms a step was grey like nothing, and a clean job's waits of a tenth amber."""
+    run = run_answer("r", 2)
+    run.findings = [replace(STALL, ms=ms, low_ms=0.9 * ms, high_ms=1.1 * ms, fraction=ms / 65.5)]
+    if mean_ms is not None:
+        run.recurring = RecurringSteps(
+            every=10, phase=9, phases=[9], rank=None, longer_ms=10 * mean_ms, usual_ms=65.5, mean_ms=mean_ms
+        )
+    assert run_verdict(run).level == level
+
+
+def test_nothing_wrong_is_no_alarm_and_what_nothing_explains_is() -> None:
+    run = run_answer("r", 2)
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="none")
+    run.findings = [nothing]
+    assert run_verdict(run).level == "good"
+    for one in run.ranks:
+        one.compute_ms, one.exposed_wait_ms = 0.6 * one.window_ms, 0.4 * one.window_ms
+    run.findings = [replace(STALL, ms=3.0, low_ms=2.0, high_ms=4.0, fraction=0.05)]
+    assert run_verdict(run).level == "poor", "two fifths of the step wait, for what nobody knows"
