@@ -56,6 +56,7 @@ def _slot(rank: int, index: int, one: RankCollective, offset: int) -> Slot:
 def _merge(slots: list[Slot], new: list[Slot]) -> list[Slot]:
     """Merge one rank's sequence into the slots; what finds no partner becomes a slot of its own, in its place."""
     pairs = _pair_up(slots, new)
+    new, pairs = _crossed(slots, new, pairs)
     new, pairs = _taken_up_in_another_order(slots, new, pairs)
     merged: list[Slot] = []
     at_slot = at_new = 0
@@ -123,6 +124,36 @@ def _taken_up_in_another_order(
                 paired_new.add(other)
                 found.append((one, other))
                 break
+    return new, sorted(found)
+
+
+def _crossed(
+    slots: list[Slot], new: list[Slot], pairs: list[tuple[int, int]]
+) -> tuple[list[Slot], list[tuple[int, int]]]:
+    """Return the new sequence with neighbours exchanged that partners have the other way round, and the pairs.
+
+    Of two in a row that gloo's threads take up at once, a chain that keeps both orders has one: what stands before it
+    here and behind it there is the other, where both run at once.
+    """
+    paired_left, paired_new = {left for left, _ in pairs}, {right for _, right in pairs}
+    new, found = list(new), []
+    for left, right in pairs:
+        for step in (1, -1):
+            one, other = left - step, right + step
+            if (
+                0 <= one < len(slots) and 0 <= other < len(new)
+                and one not in paired_left and other not in paired_new
+                and all(slot.model.sequence is None and slot.model.operation not in PAIRWISE
+                        for slot in (slots[left], slots[one], new[right], new[other]))
+                and _weight(slots[one], new[other]) >= 1.0
+            ):  # fmt: skip
+                new[right], new[other] = new[other], new[right]
+                paired_left.add(one)
+                paired_new.add(other)
+                found += [(one, right), (left, other)]
+                break
+        else:
+            found.append((left, right))
     return new, sorted(found)
 
 
