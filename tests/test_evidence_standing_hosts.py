@@ -308,4 +308,33 @@ def test_a_place_in_several_passes_is_one_where_gradients_are_accumulated(
     assert [(one.code, one.rank) for one in causes if one.code != "host_bound"] == [("host_stall", None)] * found
     assert {one.place.phase for one in causes if one.place} == ({"forward", "backward"} if found else set())
     first = _first_finding(tmp_path)
-    assert not found or (because(first).count("before aten::") == 1 and "1.1 ms a step" in because(first))
+    assert not found or (
+        because(first).count("before the forward pass of DistributedDataParallel") == 1
+        and "1.1 ms a step" in because(first)
+    )
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_stall_before_a_call_of_the_loop_is_named_by_that_and_not_by_its_first_operator(
+    inside: bool, tmp_path: Path
+) -> None:
+    """*Before aten::flatten_dense_tensors* was told, which no loop calls: it is how DDP's forward pass begins."""
+
+    def step(trace: HostTrace, late: bool) -> None:
+        if late and not inside:
+            trace.idle(8e3)
+        with trace.inside("user_annotation", "DistributedDataParallel.forward"):
+            if late and inside:
+                trace.idle(8e3)
+            trace.kernel("aten::flatten_dense_tensors", 10.0)
+            for _ in range(20):
+                trace.kernel("aten::addmm", KERNEL_US)
+        backward(trace, KERNEL_US)
+        optimise(trace)
+
+    (found,) = causes_of(tmp_path, lambda trace, _: step(trace, False), lambda trace, _: step(trace, True))
+    assert (found.code, found.rank) == ("host_stall", 1)
+    assert found.evidence[0].opens == ("" if inside else "DistributedDataParallel.forward")
+    told = because(_first_finding(tmp_path))
+    place = "aten::flatten_dense_tensors" if inside else "the forward pass of DistributedDataParallel"
+    assert told.endswith(f"before {place}")

@@ -10,6 +10,7 @@ Gaps are added up by their place, which is the same in every step and on every r
 and the one that it lies in. Only so can a stall be told from what a place always takes.
 """
 
+import re
 from typing import Literal, get_args
 
 import msgspec
@@ -29,6 +30,11 @@ SEVERAL = 3
 Phase = Literal["before_first", "forward", "backward", "optimizer", "between", "after_last"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _BEFORE, _FORWARD, _BACKWARD, _OPTIMIZER, _BETWEEN, _AFTER = range(6)
+
+#: Calls of a loop that begin with operators which nobody calls by name, such as a broadcast of buffers.
+_CALLS = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|Optimizer\.step#")
+#: A gap lies before such a call whose last part alone that is, and most of a place's time does.
+_BEFORE_CALL = 0.9
 
 NOTHING = ""  # before the first operator, after the last, outside of all
 
@@ -52,6 +58,7 @@ class PlacedGaps(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int  # in all steps
     several: "SeveralGaps | None" = None  # of a place with several a step
     free_ns: tuple[int, ...] = ()  # on a CPU, a step: the longest that is no wait, nor waking up from one
+    opens: str = ""  # what the loop calls at their end, where the operator after them is of that call's making
 
 
 class SeveralGaps(msgspec.Struct, frozen=True, array_like=True):
@@ -154,6 +161,7 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
     many = dropped[np.argsort(-table[dropped].sum(axis=1), kind="stable")][:MANY_PLACES]
     kept, dropped = np.concatenate((kept, many)), np.setdiff1d(dropped, many)
     name = [*host.names, NOTHING]  # -1 is the last
+    calls = host.annotations.of(host.named(_CALLS)[host.annotations.name])
     places = []
     for row in kept[counts[kept] > 0].tolist():
         phase, before, after, inside = gaps.keys[:, row].tolist()
@@ -165,8 +173,22 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
             here = gaps.place == row
             several = _several(length[here], length[~here], each[row])
         own = tuple(freely[row].tolist()) if free is not None else ()
-        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several, own))
+        opens = _opened(calls, gaps.of(gaps.place == row).intervals, host.names)
+        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several, own, opens))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
+
+
+def _opened(calls: Spans, gaps: Intervals, names: list[str]) -> str:
+    """Return the call (ascending by start) that the gaps of a place lie before, by most of their time; "" for none."""
+    if not len(calls):
+        return NOTHING
+    length = gaps.ends - gaps.starts
+    at = np.searchsorted(calls.start, gaps.ends, side="right") - 1
+    call = np.maximum(at, 0)
+    before = (at >= 0) & (calls.end[call] >= gaps.ends) & (calls.start[call] - gaps.starts >= _BEFORE_CALL * length)
+    if length[before].sum() < _BEFORE_CALL * length.sum():
+        return NOTHING
+    return names[int(calls.name[call[before][0]])]
 
 
 def _several(here: Ints, elsewhere: Ints, counts: Ints) -> SeveralGaps:

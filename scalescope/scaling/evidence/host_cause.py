@@ -25,6 +25,7 @@ class HostFigure(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["operator", "call", "annotation", "gap", "interruptions", "lock_waits", "kernels", "mode"]
     name: str = ""
     inside: str = ""  # the operator or annotation that it lies in
+    opens: str = ""  # of a gap: the call at its end, where the operator there is of that call's making
     ns: float
     others_ns: float | None = None
     count: float | None = None  # how often

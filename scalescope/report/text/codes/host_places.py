@@ -9,12 +9,24 @@ from scalescope.scaling.trace.families import ENGINE_FRAMES
 _BEFORE = "gap_before "
 
 
+#: Calls whose first operators nobody knows by name.
+_CALLED = {
+    "DistributedDataParallel.forward": "the forward pass of DistributedDataParallel",
+    "FullyShardedDataParallel.forward": "the forward pass of FullyShardedDataParallel",
+}
+
+
+def called(place: str) -> str:
+    """Return what a loop calls at a place, as its writer would say it; an operator's name where nothing else tells."""
+    return _CALLED.get(place, place)
+
+
 def each_pass(finding: Finding, gaps: EvidenceRow) -> str | None:
     """Return how often a host stands still where, if it does so whenever it comes there; None otherwise."""
     row = next((one for one in finding.evidence if one.name.startswith(EACH_PASS)), None)
     if row is None or row.ms is None or row.calls is None:
         return None
-    before, after = row.name.removeprefix(EACH_PASS).strip(), gaps.name.removeprefix(_BEFORE)
+    before, after = row.name.removeprefix(EACH_PASS).strip(), called(gaps.name.removeprefix(_BEFORE))
     # autograd's frame around a node says no more than the node
     place = f"before {after}" if before.startswith(ENGINE_FRAMES) else f"between {before} and {after}"
     each = milliseconds(row.ms)

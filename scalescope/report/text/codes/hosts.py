@@ -12,7 +12,7 @@ from scalescope.report.text.codes.evidence import (
     long_steps_of,
     row_of,
 )
-from scalescope.report.text.codes.host_places import each_pass, lock_waits
+from scalescope.report.text.codes.host_places import called, each_pass, lock_waits
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.finding import (
     ANOMALY,
@@ -88,7 +88,7 @@ def stall(finding: Finding) -> str:
     if row is None or row.ms is None:
         return "its host launches nothing for a while"
     place = row.name.removeprefix("gap_before ")
-    where = f" before {place}" if place != row.name else ""
+    where = f" before {called(place)}" if place != row.name else ""
     if row.name.startswith("gap_in "):
         where = f" in {row.name.removeprefix('gap_in ')}, which pickles and unpickles"
     elif place in OBJECT_COLLECTIVES.values():
@@ -122,7 +122,7 @@ def _in_all_steps(finding: Finding) -> str:
 def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
     """Return where else a host stands still as well: what a stall costs is of all its places."""
     places = [
-        f"for {milliseconds(row.ms)} before {row.name.removeprefix('gap_before ')}"
+        f"for {milliseconds(row.ms)} before {called(row.name.removeprefix('gap_before '))}"
         for row in finding.evidence
         if row is not told and row.name.startswith("gap_before ") and row.ms is not None
     ]

@@ -290,6 +290,12 @@ def _near(one: GapLocation, other: GapLocation) -> bool:
     return one.phase == other.phase and one.inside == other.inside and (same or one == other)
 
 
+def _call(rows: list[PlacedGaps]) -> str:
+    """Return which call of the loop the gaps of all ranks at a place lie before; "" where they differ."""
+    calls = {one.opens for one in rows}
+    return calls.pop() if len(calls) == 1 else ""
+
+
 def _cause(
     there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, usual: float | None, beyond: Ints | None = None
 ) -> HostCause:
@@ -298,6 +304,7 @@ def _cause(
         kind="gap",
         name=place.after or place.before,
         inside=place.inside,
+        opens=_call(rows),
         ns=sum(sum(one.ns) / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         count=sum(one.count / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         others_ns=usual,

@@ -357,7 +357,7 @@ def _each_pass(cause: HostCause) -> EvidenceRow:
 def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
     name = f"{figure.name} in {figure.inside}" if figure.inside and figure.name else figure.name or figure.inside
     if figure.kind == "gap" and cause.place is not None:
-        name = f"{_GAP}{cause.place.after or 'the end of the step'}"
+        name = f"{_GAP}{figure.opens or cause.place.after or 'the end of the step'}"
         objects = [one for one in (cause.place.inside, cause.place.before) if one in OBJECT_COLLECTIVES.values()]
         if objects:  # which unpickles, inside or at its end
             name = f"gap_in {objects[0]}"
