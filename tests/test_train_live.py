@@ -28,7 +28,8 @@ from scalescope.scaling.analyze import analyze_run
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.clock import CpuClock
 from scalescope.train.measure.lateness import Lateness, LateRank
-from scalescope.train.measure.loading import describe_both
+from scalescope.train.measure.loading import LiveNews, describe_both
+from scalescope.train.measure.progress import StepProgress
 from scalescope.train.measure.schedule import Schedule, Window
 from scalescope.train.script.announce import late
 from scalescope.train.script.exchange_marks import Waits, keep_groups_for_reducers, mark_exchanges
@@ -79,7 +80,7 @@ def test_a_rank_that_merely_waits_for_a_core_is_not_late_and_the_wait_is_said() 
     assert not lateness.is_news(None, lateness.waits)
     told = describe_both(None, None, lateness.waits)
     assert told == "ranks wait 75.0 ms of a step for a core (38% of it)"
-    assert late(14, None, None, lateness.waits) == f"step 14: {told}"
+    assert late(14, told) == f"step 14: {told}"
     unknown = [msgspec.structs.replace(one, run_delay_ms=[], own_run_delay_ms=[]) for one in rows]
     assert late_after(unknown) == LateRank(1, 71.0, 200.0)  # where nothing tells, own times stand as they are
     both = [msgspec.structs.replace(one, own_ms=[one.own_ms[0] + 30.0, one.own_ms[1]]) for one in rows]
@@ -95,6 +96,34 @@ def test_ranks_that_share_cores_are_late_by_no_more_than_their_own_noise() -> No
     surely = [row(step, [80.0, 88.0 + ms / 3], step_ms=[100.0, 100.0]) for step, ms in enumerate(by_ms)]
     found = late_after(surely)
     assert found is not None and found.rank == 1
+
+
+def test_a_rank_that_is_no_longer_late_is_said_to_be_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """*Rank 0 is 18.6 ms late a step* stood as the last word of a run in which that was noise of ten steps."""
+    news, said = LiveNews(runs_ahead=False), []
+    shown = StepProgress("gpt", 60)
+    for step in range(60):
+        late = step < 20
+        one = row(step, [15.0 if late else 5.0, 5.0])
+        shown.show(one)
+        if news.take(one):
+            said.append((step, news.text))
+            news.told()
+    assert said[0][1] == "rank 0 is 10.0 ms late a step (50% of it)"
+    assert [text for _, text in said[1:]] == ["rank 0 is no longer late"]
+    assert 20 < said[1][0] <= 30
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("is no longer late" in line for line in lines) == 1
+    assert next(line for line in lines if "rank 0" in line).endswith("rank 0 is 10.0 ms late a step (50% of it)")
+
+
+def test_a_rank_that_is_late_by_somewhat_less_is_not_taken_back() -> None:
+    news, said = LiveNews(runs_ahead=False), []
+    for step in range(40):
+        if news.take(row(step, [15.0 if step < 15 else 5.0 + (step % 2) * 11.0, 5.0])):
+            said.append(news.text)
+            news.told()
+    assert said == ["rank 0 is 10.0 ms late a step (50% of it)"], "half of it is left, now more and now less"
 
 
 def test_steps_that_tell_nothing_are_passed_over() -> None:

@@ -18,6 +18,7 @@ _LOOK_EVERY = 5  # steps: a look takes longer than taking a step does
 _MOST_OF_THEM = 0.8
 _SHARE = 0.05  # of the step; what costs less is not said live
 _WORSE = 2.0  # times as late as was said last: said again
+_LESS = 0.5  # of what was said: then it no longer holds
 #: Of two ranks either may come last in most steps by chance; of more, none does.
 _EITHER = 2
 
@@ -78,6 +79,17 @@ class Lateness:
         late, waits = self.late, self.waits
         is_late = late is not None and (said is None or late.rank != said.rank or late.late_ms > _WORSE * said.late_ms)
         return is_late or (waits is not None and (said_waits is None or waits.ms > _WORSE * said_waits.ms))
+
+    def is_over(self, said: LateRank) -> bool:
+        """Tell whether the rank that was `said` last comes late by less than half of that by now.
+
+        It is looked at as seldom as who is late. Where the job's ranks are others by now, it is over, too.
+        """
+        if len(self._steps) < _STEPS or self._taken % _LOOK_EVERY or self.late is not None:
+            return False
+        if said.rank >= min(len(step.own_ms) for step in self._steps):
+            return True
+        return statistics.median(step.own_ms[said.rank] - step.usual_ms for step in self._steps) < _LESS * said.late_ms
 
     def _find(self) -> LateRank | None:
         if len(self._steps) < _STEPS:

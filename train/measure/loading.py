@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from scalescope.records.rows import StepRow
-from scalescope.train.measure.lateness import CoreWaits, LateRank, describe_late, describe_waits
+from scalescope.train.measure.lateness import CoreWaits, Lateness, LateRank, describe_late, describe_waits
 
 _STEPS = 10
 _LOOK_EVERY = 5
@@ -89,3 +89,39 @@ def describe_both(late: LateRank | None, slow: SlowLoading | None, waits: CoreWa
     elif slow is not None:
         rest = [*rest, describe_loading(slow)]
     return ", ".join([*first, *rest])
+
+
+class LiveNews:
+    """What is worth a line of what steps tell: who is late, that it is no longer, and who loads for long."""
+
+    def __init__(self, *, runs_ahead: bool) -> None:
+        """`runs_ahead`: see `LoadingWatch`."""
+        self._lateness = Lateness()
+        self._loading = LoadingWatch(runs_ahead=runs_ahead)
+        self._said: LateRank | None = None  # the rank that was last said to be late
+        self._said_waits: CoreWaits | None = None
+        self._said_loading: SlowLoading | None = None
+        self._over: LateRank | None = None
+
+    def take(self, row: StepRow) -> bool:
+        """Take a step; return whether it brings news, which `text` then has."""
+        self._lateness.take(row)
+        self._loading.take(row)
+        self._over = self._said if self._said is not None and self._lateness.is_over(self._said) else None
+        is_news = self._lateness.is_news(self._said, self._said_waits) or self._loading.is_news(self._said_loading)
+        return is_news or self._over is not None
+
+    @property
+    def text(self) -> str:
+        """What holds now, in a few words; of a rank that was said to be late, that it is no longer."""
+        over = f"rank {self._over.rank} is no longer late" if self._over is not None else ""
+        now = describe_both(self._lateness.late, self._loading.slow, self._lateness.waits)
+        return ", ".join(filter(None, (over, now)))
+
+    def told(self) -> None:
+        """Note that `text` was said: it is no news any more."""
+        late = self._lateness.late
+        self._said = None if self._over is not None else late or self._said
+        self._said_waits = self._lateness.waits or self._said_waits
+        self._said_loading = self._loading.slow or self._said_loading
+        self._over = None

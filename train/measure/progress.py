@@ -8,8 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scalescope.records.rows import StepRow
 from scalescope.train.measure.forecast import duration
-from scalescope.train.measure.lateness import CoreWaits, Lateness, LateRank
-from scalescope.train.measure.loading import LoadingWatch, SlowLoading, describe_both
+from scalescope.train.measure.loading import LiveNews
 
 _LINE_EVERY_S = 5.0
 
@@ -24,11 +23,7 @@ class StepProgress:
         self._bar: Progress | None = None
         self._last_line_s = 0.0
         self._first: tuple[int, float] | None = None  # a step, and when it was shown
-        self._lateness = Lateness()
-        self._said: LateRank | None = None  # the rank that was last said to be late
-        self._said_waits: CoreWaits | None = None
-        self._loading = LoadingWatch(runs_ahead=runs_ahead)
-        self._said_loading: SlowLoading | None = None
+        self._news = LiveNews(runs_ahead=runs_ahead)
         if sys.stdout.isatty():
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -40,17 +35,14 @@ class StepProgress:
             self._task = self._bar.add_task(what, total=steps, now="")
 
     def show(self, row: StepRow) -> None:
-        """Show a row: each in a bar; else one every few seconds, and that from which a rank is late, or loads long."""
-        self._lateness.take(row)
-        self._loading.take(row)
-        late, waits, slow = self._lateness.late, self._lateness.waits, self._loading.slow
-        news = self._lateness.is_news(self._said, self._said_waits) or self._loading.is_news(self._said_loading)
-        said = ", ".join(filter(None, (describe(row), describe_both(late, slow, waits))))
+        """Show a row: each in a bar; else one every few seconds, and that from which a rank is late, or no longer."""
+        news = self._news.take(row)
+        said = ", ".join(filter(None, (describe(row), self._news.text)))
         if self._bar is not None:
             self._bar.update(self._task, completed=row.step + 1, now=said)
         elif news or time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = time.monotonic()
-            self._said, self._said_waits, self._said_loading = late, waits or self._said_waits, slow
+            self._news.told()
             print(f"{self._what}: step {row.step + 1}/{self._steps}, {said}{self._left(row)}", flush=True)
 
     def _left(self, row: StepRow) -> str:

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from scalescope.records.folder import RunFolder
 from scalescope.train.measure.anomaly import Anomaly
-from scalescope.train.measure.lateness import CoreWaits, LateRank
-from scalescope.train.measure.loading import SlowLoading, describe_both
 from scalescope.train.measure.schedule import Window
 
 #: What an analysis with its report takes on a core of 2.8 GHz: to begin with, and for each MiB of packed traces.
@@ -59,9 +57,9 @@ def kept(step: int, windows: Sequence[Window], folder: Path) -> str:
     )
 
 
-def late(step: int, rank: LateRank | None, slow: SlowLoading | None = None, waits: CoreWaits | None = None) -> str:
+def late(step: int, news: str) -> str:
     """Return which rank the others wait for, who loads for how long and what ranks wait for cores, as of a step."""
-    return f"step {step}: {describe_both(rank, slow, waits)}"
+    return f"step {step}: {news}"
 
 
 def longer_steps(anomaly: Anomaly, window: Window | None) -> str:

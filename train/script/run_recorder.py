@@ -21,8 +21,7 @@ from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, Step
 from scalescope.records.steps.recording import LongerFacts, RecordingBursts, RecordingFacts, window_facts
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
-from scalescope.train.measure.lateness import CoreWaits, Lateness, LateRank
-from scalescope.train.measure.loading import LoadingWatch, SlowLoading
+from scalescope.train.measure.loading import LiveNews
 from scalescope.train.script import announce
 from scalescope.train.script.config import ScriptConfig
 from scalescope.train.script.exchange import Lap, Message
@@ -47,15 +46,11 @@ class RunRecorder:
         self._size = membership.size
         self._phase = phase
         self._say = say
-        self._lateness = Lateness()
-        self._loading = LoadingWatch(runs_ahead=device.kind != "cpu")
-        self._said_loading: SlowLoading | None = None
+        self._news = LiveNews(runs_ahead=device.kind != "cpu")
         profiler = config.profiler
         self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
         self._anomaly: Anomaly | None = None
         self._opened: dict[int, LongerFacts] = {}  # by the first recorded step of a window
-        self._said: LateRank | None = None  # the rank that was last said to be late
-        self._said_waits: CoreWaits | None = None
         self._laps: dict[int, dict[int, Lap]] = {}  # by step, then by rank
         self._memory: dict[int, int] = {}
         self._devices = {device.rank: device}
@@ -169,14 +164,10 @@ class RunRecorder:
             self._anomaly = self._anomalies.take(step, row.length_ms) or self._anomaly
 
     def _tell_lateness(self, row: StepRow) -> None:
-        """Say which rank the others wait for, and who loads for long, from when on that is so."""
-        self._lateness.take(row)
-        self._loading.take(row)
-        late, waits, slow = self._lateness.late, self._lateness.waits, self._loading.slow
-        if self._lateness.is_news(self._said, self._said_waits) or self._loading.is_news(self._said_loading):
-            self._said, self._said_loading = late or self._said, slow or self._said_loading
-            self._said_waits = waits or self._said_waits
-            self._say(announce.late(row.step, late, slow, waits))
+        """Say which rank the others wait for, and who loads for long, from when on that is so; and that it is over."""
+        if self._news.take(row):
+            self._say(announce.late(row.step, self._news.text))
+            self._news.told()
 
     def _note_samples(self) -> None:
         """Keep, and say, that ranks work on different numbers of samples."""
