@@ -1,5 +1,6 @@
 """What stands in several places of one answer agrees: how long steps are, what recording costs, what to write."""
 
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -7,18 +8,23 @@ from msgspec.structs import replace
 
 from scalescope.records.rows import Origin
 from scalescope.report.as_run import as_run_sentence, recording_ms
+from scalescope.report.compare.tables import kernels_table
+from scalescope.report.html import facts_of
+from scalescope.report.panels.kinds import kind_sentence
 from scalescope.report.panels.lost import lost_clause
+from scalescope.report.report_data import read_report_data
 from scalescope.report.steadiness import beside_measured, unlike_sentence
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.findings import first_sentence
 from scalescope.report.unsteady import measure_again
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RankLoss, Replay, RunAnalysis
-from scalescope.scaling.answer_rows import WaterfallPart
+from scalescope.scaling.answer_rows import KindRow, WaterfallPart
 from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
+from scalescope.scaling.compare.answer import Comparison, KernelChange
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import LATE, STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
-from tests.report_samples import run_answer
+from tests.report_samples import run_answer, write_run
 
 STALL = Finding(
     code="host_stall", rank=1, ms=52.7, low_ms=25.4, high_ms=55.4, fraction=0.22, backed="replay",
@@ -156,3 +162,37 @@ def test_nothing_wrong_is_no_alarm_and_what_nothing_explains_is() -> None:
         one.compute_ms, one.exposed_wait_ms = 0.6 * one.window_ms, 0.4 * one.window_ms
     run.findings = [replace(STALL, ms=3.0, low_ms=2.0, high_ms=4.0, fraction=0.05)]
     assert run_verdict(run).level == "poor", "two fifths of the step wait, for what nobody knows"
+
+
+def test_what_rounds_to_nothing_is_no_word() -> None:
+    """*0% copies and casts; 0% of it runs with a collective beside* was told of a run on CPUs."""
+    run = run_answer("r", 2)
+    run.kinds = [
+        KindRow(kind=kind, calls=calls, ms=ms, share_of_compute=ms / 50.0, beside_communication_ms=0.01)
+        for kind, calls, ms in (("matmul", 10.0, 49.9), ("copies and casts", 2.0, 0.1))
+    ]
+    assert kind_sentence(run) == "On 2 GPUs compute is 100% matmul."
+
+
+def test_ranks_on_one_cpu_are_not_several_of_it(tmp_path: Path) -> None:
+    """*2 × AMD EPYC* headed the page of two ranks on two cores of one."""
+    folder = write_run(tmp_path / "run", 2)
+    data = read_report_data(folder)
+    info = data.runs[0].info
+    assert facts_of(data).startswith(f"{len(info.devices)} × {info.devices[0].name}")
+    info.devices = [replace(device, kind="cpu", name="AMD EPYC") for device in info.devices]
+    assert facts_of(data).startswith("2 CPU ranks on AMD EPYC")
+
+
+def test_kernels_of_cpus_are_compared_without_columns_for_data_sheets() -> None:
+    row = KernelChange(
+        operator="aten::mm", kind="matmul", matched_by="name", baseline_name="aten::mm", other_name="aten::mm",
+        baseline_calls=4, other_calls=4, baseline_us=10.0, other_us=12.0, ratio=1.2, share=1.0,
+    )  # fmt: skip
+    answer = Comparison(baseline="a", other="b", verdict="slower", kernels=[row])
+    titles = [column.title for column in kernels_table(answer).columns]
+    assert "by data sheets" not in titles and "bound by" not in titles and "ratio a call" in titles
+    bound = Comparison(
+        baseline="a", other="b", verdict="slower", kernels=[replace(row, bound="memory", expected_ratio=1.1)]
+    )
+    assert "by data sheets" in [column.title for column in kernels_table(bound).columns]

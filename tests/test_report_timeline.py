@@ -61,7 +61,7 @@ def test_plain_traces_have_it_too(timeline: StepTimeline, tmp_path: Path) -> Non
 
 def test_it_says_which_step_and_which_ranks(timeline: StepTimeline) -> None:
     assert timeline_sentence(timeline).startswith(
-        f"Step {timeline.step}, 80.7 ms with recording: of 2 steps that all ranks"
+        f"Step {timeline.step}, 80.7 ms with recording: of 2 steps that all ranks recorded whole, "
     )
     assert "Both ranks are drawn" in timeline_sentence(timeline)
     many = bounded(dense(8, 20_000))

@@ -14,7 +14,7 @@ from scalescope.report.redaction.report_data import pseudonyms_of, redact
 from scalescope.report.report_data import ReportData, RunData, read_report_data
 from scalescope.report.timeline.drawn import drawings_of
 from scalescope.report.top.cards import cards_of
-from scalescope.report.views import devices_table
+from scalescope.report.views import devices, devices_table
 from scalescope.scaling.study_answer import Answer
 
 #: What of a job is compiled, by whether it is cut at gradient buckets.
@@ -87,15 +87,22 @@ def _said_to_be_unfinished(data: ReportData) -> list[str]:
     return data.study.runs if data.study.unfinished is None else data.study.unfinished
 
 
+def _ran_on(count: int, name: str, kind: str) -> str:
+    """Return how many devices of a name there were; of CPUs, on which several ranks may run, how many ranks."""
+    return f"{devices(count, kind)} on {name}" if kind == "cpu" else f"{count} × {name}"
+
+
 def facts_of(data: ReportData) -> str:
     """Return one line: devices, hosts, the collective library, torch, when."""
     infos = [run.info for run in (*data.runs, *data.sweep_runs)] or [data.info]
     info = max(infos, key=lambda info: info.world_size or 0)
     texts = []
     if info.devices:
-        texts.append(f"{len(info.devices)} × {info.devices[0].name}")
+        texts.append(_ran_on(len(info.devices), info.devices[0].name, info.devices[0].kind))
     elif data.of_traces:
-        texts += list(dict.fromkeys(f"{run.world_size} × {run.device}" for run in data.answers if run.device))
+        texts += list(
+            dict.fromkeys(_ran_on(run.world_size, run.device, run.activity) for run in data.answers if run.device)
+        )
     if len(info.hosts) > 1:
         texts.append(f"{len(info.hosts)} hosts")
     if info.environment is not None:

@@ -83,7 +83,10 @@ def kernels_table(answer: Comparison, most: int | None = None) -> Table:
     }
     if alike:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return Table(columns, rows, reasons)
+    # no data sheet tells anything of CPUs, and then nothing is told of what binds
+    told = any(row[at] not in (None, "unknown") for row in rows for at in (10, 11))
+    kept = [at for at, column in enumerate(columns) if told or column.key not in ("expected_ratio", "bound")]
+    return Table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows], reasons)
 
 
 def _longest(row: KernelChange) -> float:

@@ -147,7 +147,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool)
     # by how much, and not how long: the step that the first sentence speaks of may be another than the replayed ones
     longer = "longer" if replay.error >= 0 else "shorter"
     held = (
-        "Replayed from what waits for what, the profiled steps come out "
+        "How far to trust that: the profiled steps, put together again from what each thing waits for, come out "
         f"{percent(abs(replay.error), 2)} {longer} than they were."
     )
     first = finding_text.first_to_do(answer.findings)
@@ -167,7 +167,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool)
             told = f"{capitalized(best_to_do(answer, first, more=True))}."
     again = f"First {measure_again([answer])}." if unsteady and answer.unpriced is None else ""
     rows = f"{capitalized(recurring_advice(answer.recurring))}." if answer.recurring and leads(answer) else ""
-    text = " ".join(filter(None, (doubt, rows, again, held, told)))
+    text = " ".join(filter(None, (doubt, rows, again, told, held)))
     table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(

@@ -14,6 +14,8 @@ from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
 
 _WORTH_A_WORD = 0.1  # of the inflation
 _ALL = 0.95
+#: Less than this share of the compute reads as 0%.
+_A_WORD = 0.005
 
 
 def kind_panels(data: ReportData) -> list[Panel]:
@@ -47,11 +49,12 @@ def kind_panels(data: ReportData) -> list[Panel]:
 def kind_sentence(run: RunAnalysis) -> str:
     """Return what the compute of a run consists of, in words."""
     compute = sorted((row for row in run.kinds if row.kind != COMMUNICATION), key=lambda row: -row.ms)
-    shown = [f"{percent(row.share_of_compute or 0.0, 0)} {row.kind}" for row in compute[:4]]
+    told = [row for row in compute[:4] if (row.share_of_compute or 0.0) >= _A_WORD] or compute[:1]
+    shown = [f"{percent(row.share_of_compute or 0.0, 0)} {row.kind}" for row in told]
     text = f"On {devices(run.world_size, run.activity)} compute is {listing(shown)}"
     concurrent = sum(row.beside_communication_ms or 0.0 for row in compute)
     whole = sum(row.ms for row in compute)
-    if concurrent > 0 and whole > 0:
+    if concurrent >= _A_WORD * whole > 0:
         text += f"; {percent(concurrent / whole, 0)} of it runs with a collective beside"
     return f"{text}."
 

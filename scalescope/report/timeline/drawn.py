@@ -46,7 +46,7 @@ def timeline_sentence(timeline: StepTimeline) -> str:
     if timeline.steps > 1:
         which = (
             f"Step {timeline.step}, {milliseconds(timeline.step_ms)} with recording: of {timeline.steps} steps that "
-            f"all ranks hold and a next one bounds, the nearest to their median{_off(timeline)}"
+            f"all ranks recorded whole, the nearest to their median{_off(timeline)}"
         )
     else:
         which = f"Step {timeline.step}, {milliseconds(timeline.step_ms)} with recording, the only one to choose from"
