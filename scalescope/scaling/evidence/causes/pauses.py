@@ -122,12 +122,20 @@ def _is_among_many(paused: Ints, elsewhere: Sequence[Ints]) -> bool:
     return as_long > paused.size
 
 
+def _call(common: CommonSteps, rank: int | None, place: GapLocation) -> str:
+    """Return which call of the loop a rank's gaps at a place lie before, or all ranks'; "" where they differ."""
+    own = [evidence for number, evidence in common.by_rank.items() if rank in (None, number)]
+    calls = {one.opens for evidence in own for one in evidence.gaps.places if one.place == place}
+    return calls.pop() if len(calls) == 1 else ""
+
+
 def _cause(common: CommonSteps, rank: int | None, place: GapLocation, ns: Ints) -> HostCause:
     paused = ns[ns > 0]
     figure = HostFigure(
         kind="gap",
         name=place.after or place.before,
         inside=place.inside,
+        opens=_call(common, rank, place),
         ns=float(paused.mean()),
         count=1.0,
         share=paused.size / ns.size,
