@@ -42,7 +42,6 @@ Code = Literal[
 ]
 
 CODES: tuple[Code, ...] = get_args(Code)
-
 #: What to do about it, in a loop of anybody's: a code, whose words are made where they are shown.
 Cure = Literal[
     "look_at_rank",  # see what launches this there
@@ -288,9 +287,7 @@ def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def hidden_by_noise(findings: Sequence[Finding]) -> Finding | None:
-    """Return what a rank may cost, or not, where all that is sure is far below that; None where it is not, or nothing
-    is sure.
-    """
+    """Return what a rank may cost, or not, where what is sure is far below; None where it is not, or nothing is."""
     lost = [one for one in findings if one.rank is not None and is_lost_in_noise(one)]
     first = max(lost, key=weight, default=None)
     if first is None:
@@ -443,9 +440,8 @@ def as_costly(findings: Sequence[Finding]) -> Finding | None:
     first, second = findings[:2]
     if is_within_noise(first) or is_within_noise(second) or (first.low_ms or 0.0) <= 0:
         return None  # that it may cost nothing says more
-    if is_all_of_it(second):
-        return None  # which is no cause
-    return second if _may_cost(first, second.ms) and _may_cost(second, first.ms) else None
+    alike = _may_cost(first, second.ms) and _may_cost(second, first.ms)
+    return second if alike and not is_all_of_it(second) else None  # which is no cause
 
 
 def _may_cost(finding: Finding, ms: float | None) -> bool:
