@@ -147,7 +147,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool)
     # by how much, and not how long: the step that the first sentence speaks of may be another than the replayed ones
     longer = "longer" if replay.error >= 0 else "shorter"
     held = (
-        "How far to trust that: the profiled steps, put together again from what each thing waits for, come out "
+        "the profiled steps, put together again from what each thing waits for, come out "
         f"{percent(abs(replay.error), 2)} {longer} than they were."
     )
     first = finding_text.first_to_do(answer.findings)
@@ -165,9 +165,11 @@ def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool)
         told = f"{of_these} would come of: {best_to_do(answer, first)}{mark}."
         if not doubt and finding_text.more_steps(answer.findings):
             told = f"{capitalized(best_to_do(answer, first, more=True))}."
+    sure = replay.faithful and bool(told)
+    telling = (told, f"How far to trust that: {held}") if sure else (capitalized(held), told)
     again = f"First {measure_again([answer])}." if unsteady and answer.unpriced is None else ""
     rows = f"{capitalized(recurring_advice(answer.recurring))}." if answer.recurring and leads(answer) else ""
-    text = " ".join(filter(None, (doubt, rows, again, told, held)))
+    text = " ".join(filter(None, (doubt, rows, again, *telling)))
     table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(
