@@ -15,7 +15,7 @@ from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
 
 _WORTH_SAYING = 0.05  # of the growth
-_A_WORD = 0.01  # of it: all smaller parts together
+_A_WORD = 0.002  # of it: all smaller parts together, which then show in a sum of what is told
 #: A rank is singled out where others' waits grew by more than its own: by this share of the step, and of its growth.
 _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
 #: What others do so much of, too, is not that rank's.
