@@ -42,6 +42,10 @@ def causes(
             optimise(trace)
 
         trace.steps(steps, step).write(folder)
+    return _now_and_then(folder)
+
+
+def _now_and_then(folder: Path) -> list[HostCause]:
     summaries = read_ranks(find_sources(folder)).summaries
     hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
     return [one for one in compare_hosts(hosts) if one.now_and_then]
@@ -99,6 +103,49 @@ def test_two_alike_among_more_as_long_at_other_places_are_turns(stops: int, told
 
     found = causes(tmp_path, {}, {1: 6.0, 4: 6.1}, before=also_elsewhere)
     assert [one.rank for one in found] == [1] * told
+
+
+def test_a_checkpoint_of_many_tensors_is_one_pause_with_all_of_its_gaps(tmp_path: Path) -> None:
+    """Pickling, then a tensor after another: *unsteady* was said, and a third of it told as two stalls."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        forward(trace, 4.0)  # no queue hides any of it
+        backward(trace, 4.0)
+        optimise(trace)
+        if number % 3 == 1:
+            trace.idle(18_000.0)
+            for _ in range(60):
+                with trace.inside("cpu_op", "aten::copy_"):
+                    trace.item()
+                trace.idle(600.0)
+            with trace.inside("cpu_op", "aten::empty"):
+                trace.python()
+            trace.idle(5_000.0)
+
+    path = HostTrace(0, 1).steps(5, step).write(tmp_path)
+    (told,) = analyze([path], jobs=1)
+    assert isinstance(told, RunAnalysis)
+    first = told.findings[0]
+    assert first.code == "host_stall", "not the steps' differing"
+    assert first.ms == pytest.approx(2 / 5 * (18 + 60 * 0.6 + 5), rel=0.15)
+    assert [one.code for one in told.findings].count("host_stall") == 1
+    assert "in 2 of 5 steps" in because(first)
+
+
+def test_a_host_that_launches_more_slowly_in_some_steps_does_not_stand_still_in_them(tmp_path: Path) -> None:
+    """45 gaps of 70 µs at one place, few of which are counted, are of 120 in three steps, where all are: 5.4 ms."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        forward(trace, 4.0)
+        backward(trace, 4.0)
+        optimise(trace)
+        for at in range(60):
+            with trace.inside("cpu_op", "aten::copy_"):
+                trace.item()
+            trace.idle(70.0 if at < 3 else 120.0 if number % 3 == 1 else 12.0)
+
+    HostTrace(0, 1).steps(5, step).write(tmp_path)
+    assert _now_and_then(tmp_path) == []
 
 
 def test_a_single_long_one_is_told_and_may_cost_nothing_in_other_steps(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[HostFigure, ...]
     place: GapLocation | None = None  # of a stall
     now_and_then: bool = False  # a stall in some steps, with 0 ns in the others; its evidence is of those that have it
+    longest_ns: int = 0  # of such a stall of several gaps: the longest of them, in the mean; 0: it is one
     opening: bool = False  # of those, a single one in the window's first step, where recording itself begins
     each_pass_ns: int = 0  # of a stall that is there whenever the host comes to its place: what one typically takes
     punctual: bool = False  # of one rank's stall: so long, at one place in every step, no interruptions can be

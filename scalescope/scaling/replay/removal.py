@@ -44,6 +44,7 @@ class Removal(msgspec.Struct, frozen=True):
     rank: int | None = None
     ns: int = 0  # of a pause; from which on what varies is uneven, or a gap is one where not GAP_NS
     now_and_then: bool = False  # a pause that is not there in each step
+    longest_ns: int = 0  # of a pause of several gaps: the longest of them; 0: it is one
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
     before: str | None = None  # what is launched behind a pause, where its name tells; "": a step's first launch
     transfers: tuple[tuple[int, ...], ...] = ()  # of rounds: the graph's, in rows that travel as their last one
@@ -201,7 +202,7 @@ def _shorten_longest(graph: Graph, side: SideBySide, rank: int, pause: Removal) 
         usual = min(usual, median([longest[step] for step in side.steps], usual))
     for step in steps_of(side):
         own = side.launches[rank, step]
-        if (pause.now_and_then or step == side.edge) and not longest[step] >= max(usual / 2, 1.0):
+        if (pause.now_and_then or step == side.edge) and not longest[step] >= max((pause.longest_ns or usual) / 2, 1.0):
             continue  # it comes later in the step, or not in this one
         left = float(pause.ns)
         for row in _paused(graph, own, pause):

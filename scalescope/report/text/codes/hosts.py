@@ -104,7 +104,9 @@ def stall(finding: Finding) -> str:
     nothing += " a step"
     if (steps := row_of(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
-        nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(steps.ms)} {often}"
+        several = sum(one.name.startswith("gap_before ") for one in finding.evidence) > 1
+        longest = milliseconds(row.ms if several else steps.ms)
+        nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {longest} {often}"
     if (every := row_of(finding, EVERY)) is not None and every.value is not None:
         nothing += f", every {ordinal(round(every.value))} one,"
     if (each := each_pass(finding, row)) is not None:

@@ -149,7 +149,7 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
     held = sum(ns > 0 and step - before in bounded for step, ns in zip(cause.steps, cause.ns, strict=True))
     if not held and not scene.replayer.on_cpu:
         return
-    removal = Removal("pause", cause.rank, round(each_ms * 1e6), now_and_then=True)
+    removal = Removal("pause", cause.rank, round(each_ms * 1e6), now_and_then=True, longest_ns=cause.longest_ns)
     gain = seen.share * each_ms
     yield Candidate(
         code="host_stall",
