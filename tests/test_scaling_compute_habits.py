@@ -1,8 +1,11 @@
 """What a step's compute does the long way, by its kernels' names, told where nothing around the compute is wrong."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from scalescope import analyze
 from scalescope.hardware.peaks import find_peak
 from scalescope.report.text.findings import because, first_sentence
 from scalescope.report.verdict.advice import best_advice
@@ -22,6 +25,7 @@ from scalescope.scaling.finding import (
 from scalescope.scaling.findings.computing.habits import given_back_ms, habits
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.shares import mean_step_ms
+from tests.host_traces import HostTrace, backward, forward
 from tests.report_samples import run_answer
 
 SIMT = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(cutlass_80_simt_sgemm_128x256_8x4_nt_align1)"
@@ -80,6 +84,41 @@ def test_what_is_no_habit() -> None:
     assert told(SCATTER=60, BF16=40) == {}  # nothing fuses with what goes by positions
     compiled = {"triton_poi_fused_add_0": 1e6, ADD: 9e6}
     assert not list(habits(compiled, dict.fromkeys(compiled, 1.0)))
+
+
+@pytest.mark.parametrize("annotation", ["Optimizer.step#AdamW.step", "Optimizer.step#Shampoo.step"])
+def test_an_optimizer_of_single_operations_is_told_by_when_they_are_launched(tmp_path: Path, annotation: str) -> None:
+    """Their names are any network's: of AdamW(foreach=False), 816 kernels a step, launching was told, and nothing else.
+    Whether another optimizer has a fused form nobody knows.
+    """
+
+    def step(trace: HostTrace, _: int) -> None:
+        forward(trace, 60.0)
+        backward(trace, 60.0)
+        trace.idle(300.0)
+        with trace.inside("user_annotation", annotation):
+            for _ in range(80):
+                trace.kernel("aten::mul_", 20.0, ADD)
+
+    HostTrace().steps(5, step).write(tmp_path)
+    answer = analyze(tmp_path, jobs=1)
+    (told,) = (one for one in answer.findings if one.code == "nothing")
+    rows = {row.name: row for row in told.evidence}
+    if "Adam" not in annotation:
+        assert UNFUSED_OPTIMISER not in rows
+        return
+    row = rows[UNFUSED_OPTIMISER]
+    assert row.ms == pytest.approx(1.6, rel=0.01) and row.calls == pytest.approx(80)
+    assert row.value == pytest.approx(0.8, rel=0.01) and UNFUSED not in rows
+    assert "its optimizer is a kernel an operation (fused=True is one)" in because(told)
+
+
+def test_what_a_fused_optimizer_gives_back_stands_before_bounds_that_weigh_less() -> None:
+    row = EvidenceRow(kind="figure", name=UNFUSED_OPTIMISER, ms=10.0, share=0.2, value=5.0)
+    unknown = EvidenceRow(kind="figure", name=UNFUSED_OPTIMISER, ms=10.0, share=0.2)
+    assert are_little_at_most([compute(row), at_most(4.9)], 100.0)
+    assert not are_little_at_most([compute(row), at_most(5.1)], 100.0)
+    assert not are_little_at_most([compute(unknown), at_most(4.9)], 100.0)
 
 
 def compute(*rows: EvidenceRow) -> Finding:

@@ -206,7 +206,7 @@ IDLE = "idle"
 UNTOLD_WAITS = "untold_waits"
 #: Evidence of a step without another finding, by its kernels' names: what they take that multiply in fp32 without the
 #: matrix units, in fp64, or sides that are no multiples of eight elements; that turn layouts around convolutions; that
-#: sum up gradients by sorted positions; that are an optimizer's single operations, or a network's. Shares: of compute.
+#: sum up gradients by sorted positions; that are an optimizer's single operations (`value`: to save), or a network's.
 FULL_PRECISION, DOUBLE_PRECISION, UNALIGNED_PRODUCTS = "full_precision", "double_precision", "unaligned_products"
 LAYOUT_CONVERSIONS, SORTED_SCATTERS = "layout_conversions", "sorted_scatters"
 UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
@@ -237,9 +237,8 @@ _TRIFLE = 0.02
 #: Bounds that weigh less than this share of the step are not what it is about.
 LITTLE = 0.03
 _AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
-#: … nor those that weigh less than what computing in a needless width takes does, up to this share of the step.
-_SOME = 0.1
-_TOO_WIDE = (DOUBLE_PRECISION, FULL_PRECISION)
+#: … nor those that weigh less than computing in a needless width, or an unfused optimizer, does, to this share of it.
+_SOME, _TOO_WIDE = 0.1, (DOUBLE_PRECISION, FULL_PRECISION)
 
 
 def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ...]:
@@ -391,12 +390,13 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float) -> bool:
     compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
     What one rank has, or is counted, or ranks send, is there all the same.
 
-    Where `nothing` is among them and says that the compute is wider than it need be, that is a bound, too, and what
+    Where `nothing` is among them and tells a needless width, or an unfused optimizer, that is a bound, too, and what
     weighs less goes behind it.
     """
-    too_wide = [(row.ms or 0.0) / 2 for one in findings if one.code == "nothing" for row in one.evidence
-                if row.name in _TOO_WIDE]  # fmt: skip
-    little_ms = max(LITTLE * step_ms, min(max(too_wide, default=0.0), _SOME * step_ms))
+    rows = [row for one in findings if one.code == "nothing" for row in one.evidence]
+    needless = [(row.ms or 0.0) / 2 if row.name in _TOO_WIDE else row.value or 0.0 for row in rows
+                if row.name in (*_TOO_WIDE, UNFUSED_OPTIMISER)]  # fmt: skip
+    little_ms = max(LITTLE * step_ms, min(max(needless, default=0.0), _SOME * step_ms))
     return all(_is_little(one, little_ms) for one in findings if one.code != "nothing")
 
 
