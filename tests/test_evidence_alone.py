@@ -1,5 +1,6 @@
 """A host without another rank to compare with: interrupted now here and now there, or held up where its program is."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -8,7 +9,7 @@ from scalescope.scaling.evidence.causes.common_steps import CommonSteps, against
 from scalescope.scaling.evidence.causes.starvation import starved_causes
 from scalescope.scaling.evidence.gaps import Located
 from scalescope.scaling.evidence.host_evidence import HostEvidence
-from scalescope.scaling.evidence.interruptions import interruptions, interruptions_alone
+from scalescope.scaling.evidence.interruptions import interruptions, interruptions_alone, lock_waits
 from scalescope.scaling.finding import EvidenceRow, Finding
 
 MS = 1_000_000
@@ -72,3 +73,10 @@ def test_a_rank_is_laid_beside_the_median_of_the_others_equal_ones_included(rank
     table = np.random.default_rng(ranks).integers(0, 6, (ranks, 200)) * 1_000_003
     expected = [table[at] - np.median(np.delete(table, at, axis=0), axis=0) for at in range(ranks)]
     np.testing.assert_array_equal(against_others(table), np.rint(expected).astype(np.int64))
+
+
+def test_what_lasts_as_long_as_the_switch_interval_in_operators_that_compute_is_no_wait_for_the_lock() -> None:
+    """Convolutions of 5.2 ms on a CPU were told as waits for a thread that there was not."""
+    found = stretches({(step, place, 3): 5.2 for step in range(STEPS) for place in range(4)})
+    assert lock_waits(found, STEPS) is not None
+    assert lock_waits(msgspec.structs.replace(found, computes=np.ones(len(found.step), bool)), STEPS) is None

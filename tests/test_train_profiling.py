@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.profiler import _KinetoProfile
 
+from scalescope import profile_steps
 from scalescope.train.measure.schedule import Window
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
@@ -177,3 +178,21 @@ def test_a_window_on_cpus_frees_no_room_in_which_the_job_then_runs_faster(tmp_pa
     assert told.returncode == 0, told.stderr
     before, after = map(float, told.stdout.split()[-2:])
     assert after - before < 6  # 97 MiB where a window's records are freed
+
+
+def test_the_devices_tracing_library_is_let_go_once_after_the_last_window(
+    train_step: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attached, it slows each launch down for as long as the job runs; between windows it would have to come back."""
+    let_go: list[int] = []
+    done = 0
+    monkeypatch.setattr("scalescope.train.measure.tracing.kineto.let_go", lambda _: let_go.append(done))
+    monkeypatch.chdir(tmp_path)
+    with profile_steps("twice", samples=8, analyze=False, wait=5, warmup=2, active=3, repeat=2) as profile:
+        for _ in range(40):
+            train_step()
+            profile.step()
+            done += 1
+        assert profile.folder is not None
+    recorded = sorted(int(path.name.split(".")[1]) for path in (profile.folder / "traces").iterdir())
+    assert len(recorded) == 2 and let_go == [recorded[1] + 2], "with the last of three recorded steps"

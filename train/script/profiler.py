@@ -202,6 +202,7 @@ class StepProfiler:
             self._trace(lambda tracer: tracer.break_off(window, self._step))
             self._write_traces()
         self._release_recording()
+        self._let_go()
         self._report(wait=status == "done", last=True)
         if self._recorder is not None:
             self._end_run(self._recorder, status, message)
@@ -377,6 +378,13 @@ class StepProfiler:
             except (OSError, RuntimeError) as error:
                 self._remarks.append(f"a trace could not be written: {path}: {error}")
             self._tracer.forget(0)
+            if not any(window.first > self._step for window in self._schedule.windows):
+                self._let_go()
+
+    def _let_go(self) -> None:
+        """Let the device's tracing library go in a job of one rank: beside NCCL's kernels that has not been tried."""
+        if self._tracer is not None and self._membership is not None and self._membership.size == 1:
+            self._tracer.let_go()
 
     def _known_of(self, steps: list[int]) -> dict[str, WindowFacts | RecordingBursts]:
         """Return what a trace's header says of recording's cost, and of this rank's own steps before the window.

@@ -50,8 +50,12 @@ class LockWaits(msgspec.Struct, frozen=True):
 
 
 def lock_waits(stretches: Located, steps: int) -> LockWaits | None:
-    """Return the stretches that last as long as waits for the interpreter's lock do; None where that tells nothing."""
-    length = stretches.ends - stretches.starts
+    """Return the stretches that last as long as waits for the interpreter's lock do; None where that tells nothing.
+
+    An operator that computes lets go of the lock, and wants it back behind its end: what lasts so long in it is work.
+    """
+    between = ~np.asarray(stretches.computes, bool)
+    length = np.where(between, stretches.ends - stretches.starts, 0)
     about = (length >= _ABOUT_NS[0]) & (length < _ABOUT_NS[1])
     waits = (length >= SWITCH_INTERVAL_NS) & (length < SWITCH_INTERVAL_NS + _LETS_GO_NS)
     found = int(waits.sum())

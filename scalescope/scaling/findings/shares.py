@@ -1,7 +1,7 @@
 """Parts of the step, over the steps that a next one bounds: the last one of a window ends where it happens to."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split, StepSplit
@@ -28,9 +28,9 @@ def _a_step(of: Split, splits: Sequence[Split], steps: int) -> Split:
     return Split(rank=of.rank, window_ms=sum(one.window_ms for one in splits) / steps, **parts)
 
 
-def mean_step_ms(analysis: RunAnalysis, part: str) -> float:
-    """Return a part (of answer.PARTS, or `window`) of the mean rank's mean step, ms."""
-    steps = bounded_steps(analysis)
+def mean_step_ms(analysis: RunAnalysis, part: str, of: Container[int] | None = None) -> float:
+    """Return a part (of answer.PARTS, or `window`) of the mean rank's mean step, ms; `of`: of these steps alone."""
+    steps = [step for step in bounded_steps(analysis) if of is None or step.step in of]
     if not steps:
         return 0.0
     ranks = sorted({step.rank for step in steps})

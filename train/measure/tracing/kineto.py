@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from isal import igzip
 from torch.profiler import _KinetoProfile, record_function
 
 from scalescope.train.measure.schedule import Window
-from scalescope.train.measure.tracing.profile import prepared_profile
+from scalescope.train.measure.tracing.profile import let_go, prepared_profile
 from scalescope.train.measure.tracing.trace_budget import TraceBudget
 from scalescope.train.settings import ProfilerConfig
 
@@ -79,6 +79,7 @@ class Tracer:
         self._done: list[_Recorded] = []
         self._kept: list[_KinetoProfile] = []
         self._kept_events = 0
+        self._attached = False  # whether the device's tracing library is, since a recording
         self.remarks: list[str] = []
 
     @contextmanager
@@ -126,7 +127,18 @@ class Tracer:
             self._open.stop_trace()
             self._open = None
 
+    def let_go(self) -> None:
+        """Let go of the device's tracing library, which slows a job down for as long as it is attached.
+
+        For when no window is due: the next recording attaches again, and takes longer to begin.
+        """
+        if self._attached and self._open is None and self._counting is None:
+            self._attached = False
+            with suppress(RuntimeError):  # whatever the device says, it is no reason to end a job
+                let_go(self._device)
+
     def _prepare(self) -> _KinetoProfile:
+        self._attached = True
         return prepared_profile(
             self._device, shapes=self._shapes, stacks=self._config.stacks, memory=self._config.memory
         )

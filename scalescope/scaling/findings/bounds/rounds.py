@@ -21,7 +21,7 @@ import msgspec
 from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, REDUCE_ON_ALL, named
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
-from scalescope.scaling.findings.detectors.small_collectives import as_run_share
+from scalescope.scaling.findings.detectors.small_collectives import as_run_share, chosen_steps
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Transfer
@@ -79,7 +79,8 @@ def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
     lost = _lost(scene, runs)
     if not lost:
         return
-    bare_ms, summed_ms = mean_step_ms(scene.analysis, "exposed_transfer"), statistics.fmean(_bare_ms(scene))
+    bare_ms = mean_step_ms(scene.analysis, "exposed_transfer", chosen_steps(scene))
+    summed_ms = statistics.fmean(_bare_ms(scene))
     # several that run at once leave bare what one would
     scale = as_run_share(scene) / 1e6 * min(1.0, bare_ms / summed_ms if summed_ms else 1.0)
     high, low = (

@@ -187,7 +187,15 @@ def _held_up_ms(one: Transfer, rank: int, held_up_ns: Mapping[int, float]) -> fl
     return max(held_up_ns.get(one.members[rank], 0.0) / 1e6, _exposed_ms([one]))
 
 
+def chosen_steps(scene: Scene) -> set[int]:
+    """Return the numbers of the steps that can be replayed."""
+    return {scene.replayer.graph.step_numbers[step] for step in scene.side.steps}
+
+
 def as_run_share(scene: Scene) -> float:
-    """Return the share of what transfers take as profiled that they take as run; at most all of it."""
-    profiled = mean_step_ms(scene.analysis, "exposed_transfer")
+    """Return the share of what transfers take as profiled that they take as run; at most all of it.
+
+    Of the steps that can be replayed: another, such as a trace's last one, may have taken twice as long.
+    """
+    profiled = mean_step_ms(scene.analysis, "exposed_transfer", chosen_steps(scene))
     return min(1.0, scene.share_ms("exposed_transfer") / profiled) if profiled else 0.0
