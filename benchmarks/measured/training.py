@@ -70,12 +70,16 @@ def steps_of(study: str) -> Maker:
     return made
 
 
-def growth(folder: Path) -> Table:
-    """Where a step's growth from one GPU to several went."""
+def growth_of(name: str) -> Maker:
+    """Where a step's growth from one GPU to several went, by this analysis of the folder."""
+    return lambda folder: _growth(folder / f"{name}.analysis.json.gz")
+
+
+def _growth(answer: Path) -> Table:
     header = ("model", "from 1 to", "growth", "slower compute", "more compute", "exposed transfer", "exposed wait",
               "exposed copies", "idle (queued)")  # fmt: skip
     rows = []
-    for fall in read_answer(folder / "study.analysis.json.gz")["waterfall"]:
+    for fall in read_answer(answer)["waterfall"]:
         parts = {part["part"]: part["ms"] for part in fall["parts"]}
         shown = (fall["compute_inflation_ms"], fall["compute_more_work_ms"], parts["exposed_transfer"],
                  parts["exposed_wait"], parts["exposed_memory"], parts["idle_queued"])  # fmt: skip
