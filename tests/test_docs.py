@@ -16,12 +16,13 @@ from scalescope.launch.config import StudyConfig
 from scalescope.launch.config import register as register_study
 from scalescope.launch.slurm.submit import parse
 from scalescope.launch.studies.outline import grid
+from scalescope.scaling.finding import CODES
 from scalescope.train.config import register as register_train
 from tests.config_tables import PAGE, SECTIONS, settings_of, written
 from tests.worked_examples import example
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = sorted((ROOT / "benchmarks" / "results").rglob("README.md"))
 CONF = ROOT / "conf"
 #: What the worked examples make; that they name nothing else is tested with them.
@@ -185,3 +186,14 @@ def test_every_verb_is_in_the_reference_and_in_the_help() -> None:
     for verb in front_door.VERBS:
         assert re.search(rf"^\| `{verb}\b", reference, re.MULTILINE), verb
         assert re.search(rf"^  scalescope {verb}\b", front_door.USAGE, re.MULTILINE), verb
+
+
+def test_every_code_of_a_finding_is_explained_in_a_row_and_in_a_section() -> None:
+    rows = re.findall(
+        r"^\| \[`(\w+)`\]\(method/findings\.md#(\w+)\) \|", (ROOT / "docs" / "concepts.md").read_text(), re.MULTILINE
+    )
+    method = ROOT / "docs" / "method"
+    listed = re.findall(r"\[(\w+)\]\(findings\.md#(\w+)\)", (method / "README.md").read_text())
+    for named in (rows, listed):
+        assert sorted(named) == sorted((code, code) for code in CODES)
+    assert set(CODES) <= anchors(method / "findings.md")
