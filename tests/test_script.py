@@ -106,7 +106,7 @@ def test_the_example_in_the_docs_does_what_it_says(tmp_path: Path, monkeypatch: 
     (run,) = find_runs(tmp_path)
     assert len(run.read_steps()) == 64 and run.report.is_file()
     (rank,) = read_run_answer(run.analysis).ranks
-    assert rank.steps == 3 and rank.idle_data_ms > 0  # its DataLoader is seen
+    assert rank.steps == 10 and rank.idle_data_ms > 0  # its DataLoader is seen
 
 
 @pytest.mark.job

@@ -232,3 +232,22 @@ def test_the_window_is_as_late_as_possible_unless_told_otherwise() -> None:
                                  "profiler.active=2", "profiler.repeat=2"))  # fmt: skip
     assert "".join(reported.phase(step)[0] for step in range(20)) == "wwwwsspppsssssspppss"
     assert [(window.first, window.active, window.end) for window in reported.windows] == [(6, 7, 9), (15, 16, 18)]
+
+
+@pytest.mark.parametrize(
+    ("device", "overrides", "recorded"),
+    [
+        ("cuda", ("steps=60", "warmup_steps=10"), 3),
+        ("cpu", ("steps=60", "warmup_steps=10"), 10),  # steps 50 to 59
+        ("cpu", ("steps=20", "warmup_steps=4"), 6),  # half of the sixteen, less two that the profiler warms up on
+        ("cpu", ("steps=66", "warmup_steps=5", "profiler.wait=24", "profiler.warmup=1", "profiler.repeat=2"), 8),
+        ("cpu", ("steps=10", "warmup_steps=4"), 3),
+        ("cpu", ("steps=60", "profiler.active=5"), 5),
+    ],
+)
+def test_where_hosts_compute_more_steps_are_recorded_and_half_stay_unprofiled(
+    device: str, overrides: tuple[str, ...], recorded: int
+) -> None:
+    schedule = make_schedule(compose(f"launch.device={device}", *overrides))
+    assert {window.end - window.active for window in schedule.windows} == {recorded}
+    assert schedule.windows[-1].end <= schedule.steps and schedule.steady_steps >= 1

@@ -68,6 +68,16 @@ class TrainConfig(JobConfig):
         return self.precision.kind
 
     @property
+    def active_steps(self) -> int:
+        """How many steps each window records: where the config leaves it open, half of the steps stay unprofiled."""
+        one = self.profiler
+        if one.wait is None:
+            each = (self.steps - self.warmup_steps) // 2 // one.repeat
+        else:
+            each = min(self.steps // one.repeat - one.wait, (self.steps - self.warmup_steps) // 2 // one.repeat)
+        return one.active_on(self.launch.device, room=each - one.warmup)
+
+    @property
     def loosened(self) -> frozenset[str]:
         """With a fixed global batch, a job computes the same on any number of ranks, if its state can be taken over."""
         same = self.global_batch_size is not None and self.strategy.resumes_on_other_ranks
@@ -93,7 +103,7 @@ class TrainConfig(JobConfig):
             checkpoint_every=COUNT.or_null("for none"),
             keep_checkpoints=COUNT,
         )
-        window = (self.profiler.warmup + self.profiler.active) * self.profiler.repeat if self.profiler.enabled else 0
+        window = (self.profiler.warmup + self.active_steps) * self.profiler.repeat if self.profiler.enabled else 0
         least = self.warmup_steps + window + 1
         if self.steps < least:
             raise UserError(f"steps={self.steps} leaves no step to measure: {self.warmup_steps} warm-up steps and "

@@ -176,8 +176,7 @@ class _Loop:
 
     def _record_anomaly(self, anomaly: Anomaly, first: int) -> None:
         """Open a window for steps that have become longer, on every rank with the same step; or say why not."""
-        profiler = self.job.config.profiler
-        window = Window(first, first + profiler.warmup, first + profiler.warmup + profiler.active)
+        window = Window.of(first, self.job.config.profiler.warmup, self.job.config.active_steps)
         longer = self.schedule.with_window(window)
         if longer is not None:
             self.schedule = longer

@@ -96,6 +96,11 @@ class OptimizerConfig:
         )
 
 
+#: Steps of a window where the config leaves it open, on devices and where hosts compute: cores are taken by turns, so
+#: three steps there differ from the next three by a tenth.
+_ACTIVE, _ACTIVE_ON_CPUS = 3, 10
+
+
 @dataclass
 class ProfilerConfig:
     """conf/profiler: the Kineto window, as torch.profiler.schedule counts it."""
@@ -103,7 +108,7 @@ class ProfilerConfig:
     enabled: bool = key()
     wait: int | None = key()
     warmup: int = key()
-    active: int = key()
+    active: int | None = key(resumable=True)
     repeat: int = key()
     ranks: list[int] | None = key()
     shapes: bool | None = key(resumable=True)
@@ -119,9 +124,18 @@ class ProfilerConfig:
             "profiler.",
             wait=COUNT_OR_NONE.or_null("for as late as possible"),
             warmup=COUNT_OR_NONE,
-            active=COUNT,
+            active=COUNT.or_null("for as many as the device needs"),
             repeat=COUNT,
             ranks=COUNT_OR_NONE.or_null("for every rank's"),
             max_mib=POSITIVE.or_null("for no limit"),
             anomaly_every=COUNT,
         )
+
+    def active_on(self, device: str, room: int = _ACTIVE_ON_CPUS) -> int:
+        """Return how many steps a window records of ranks on a type of device (`cpu`, `cuda`).
+
+        `room`: up to how many fit, where the config leaves it open; three are recorded in any case.
+        """
+        if self.active is not None:
+            return self.active
+        return max(_ACTIVE, min(_ACTIVE_ON_CPUS, room)) if device == "cpu" else _ACTIVE

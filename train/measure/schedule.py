@@ -16,6 +16,11 @@ class Window:
     active: int
     end: int
 
+    @classmethod
+    def of(cls, first: int, warmup: int, active: int) -> "Window":
+        """Return the window that begins with a step, by how many steps the profiler warms up and records."""
+        return cls(first, first + warmup, first + warmup + active)
+
     def __contains__(self, step: int) -> bool:
         return self.first <= step < self.end
 
@@ -64,14 +69,14 @@ class Schedule:
 
 def make_schedule(config: TrainConfig) -> Schedule:
     """Return a job's phases. Raises UserError where the windows do not fit into the steps."""
-    return Schedule(config.steps, config.warmup_steps, _windows(config.profiler, config.steps))
+    return Schedule(config.steps, config.warmup_steps, _windows(config.profiler, config.steps, config.active_steps))
 
 
-def _windows(profiler: ProfilerConfig, steps: int) -> tuple[Window, ...]:
+def _windows(profiler: ProfilerConfig, steps: int, active: int) -> tuple[Window, ...]:
     """Cycles of wait, warm-up, active, as torch.profiler.schedule counts them; without `wait`, the job's last steps."""
     if not profiler.enabled:
         return ()
-    length = profiler.warmup + profiler.active
+    length = profiler.warmup + active
     if profiler.wait is None:
         starts = [steps - (profiler.repeat - index) * length for index in range(profiler.repeat)]
     else:
@@ -81,4 +86,4 @@ def _windows(profiler: ProfilerConfig, steps: int) -> tuple[Window, ...]:
             f"profiler: {profiler.repeat} window(s) of {length} steps, {profiler.wait or 0} before each, do "
             f"not fit into steps={steps}; lower profiler.wait or profiler.repeat, or raise steps"
         )
-    return tuple(Window(start, start + profiler.warmup, start + length) for start in starts)
+    return tuple(Window.of(start, profiler.warmup, active) for start in starts)

@@ -86,7 +86,7 @@ class StepProfiler:
 
     def __init__(self, what: str, settings: Mapping[str, Any]) -> None:
         self._config, self._text = script_config(what, settings)
-        self._schedule = ScriptSchedule.of(self._config)
+        self._schedule = ScriptSchedule.of(self._config, "cpu")  # the first step tells
         self._step = self._config.first_step  # the step at work
         self._started = False
         self._given_up = False
@@ -216,6 +216,7 @@ class StepProfiler:
     def _connect(self) -> None:
         config = self._config
         self._membership = membership = find_membership(config.timeout_s)
+        self._schedule = ScriptSchedule.of(config, membership.device.type)
         _uses[config.what] += 1
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._exchange = MessageChannel(
@@ -293,8 +294,7 @@ class StepProfiler:
 
     def _add_window(self, first: int) -> Window | None:
         """Open a window from a step on, if this rank has not come so far, and no other one is near."""
-        profiler = self._config.profiler
-        window = Window(first, first + profiler.warmup, first + profiler.warmup + profiler.active)
+        window = self._schedule.window_from(first)
         longer = self._schedule.with_window(window) if first > self._step + 1 else None
         if longer is None:
             self._remarks.append(f"no trace of steps {window.active} to {window.end - 1}: another window was near, or "

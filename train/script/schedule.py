@@ -14,20 +14,23 @@ class ScriptSchedule:
     first_step: int
     warmup_steps: int
     windows: tuple[Window, ...]
+    warmup: int = 0  # of each window: how many steps the profiler warms up on, and how many it records
+    active: int = 1
 
     @classmethod
-    def of(cls, config: ScriptConfig) -> "ScriptSchedule":
-        """Return the schedule that the settings make."""
+    def of(cls, config: ScriptConfig, device: str) -> "ScriptSchedule":
+        """Return the schedule that the settings make of ranks on a type of device."""
         profiler = config.profiler
         if not profiler.enabled:
             return cls(config.first_step, config.warmup_steps, ())
         assert profiler.wait is not None
-        length = profiler.warmup + profiler.active
+        active = profiler.active_on(device)
+        length = profiler.warmup + active
         starts = [
             config.first_step + profiler.wait + index * (profiler.wait + length) for index in range(profiler.repeat)
         ]
-        windows = tuple(Window(start, start + profiler.warmup, start + length) for start in starts)
-        return cls(config.first_step, config.warmup_steps, windows)
+        windows = tuple(Window.of(start, profiler.warmup, active) for start in starts)
+        return cls(config.first_step, config.warmup_steps, windows, profiler.warmup, active)
 
     def without(self, *left_out: Window) -> "ScriptSchedule":
         """Return the schedule without some windows."""
@@ -38,6 +41,10 @@ class ScriptSchedule:
         if any(other.first <= window.end and window.first <= other.end for other in self.windows):
             return None
         return replace(self, windows=tuple(sorted((*self.windows, window), key=lambda one: one.first)))
+
+    def window_from(self, first: int) -> Window:
+        """Return a window that begins with a step, as long as all are."""
+        return Window.of(first, self.warmup, self.active)
 
     def window(self, step: int) -> Window | None:
         """Return the window that a step lies in."""
