@@ -23,8 +23,8 @@ from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
 from scalescope.scaling.answer_steps import LongSteps, RecurringSteps, StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding
-from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
+from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, was_unsteady
 from scalescope.scaling.windows.add import join_windows
 from tests.report_samples import run_answer, run_with_steps, study_answer
 
@@ -178,6 +178,43 @@ def test_a_step_as_run_that_is_not_the_measured_one_makes_the_run_unsteady(
         "(318.0 ms to 330.0 ms) as run, by all of them 343.4 ms, "
     ) == doubtful  # fmt: skip
     assert ("the machine was unsteady" in run_verdict(run).headline) == doubtful
+
+
+def unsteady_cpu_run(profiled_ms: float, findings: list[Finding]) -> RunAnalysis:
+    run = msgspec.structs.replace(run_answer("r", 2), activity="cpu", findings=findings)
+    run.step_times = StepTimes(measured_step_ms=76.4, measured_step_p95_ms=90.0, measured_steps=37,
+                               window_step_ms=profiled_ms, profiling_overhead_ms=profiled_ms - 76.4,
+                               profiling_overhead_fraction=profiled_ms / 76.4 - 1, placebo_ms=4.0,
+                               unsteady=True)  # fmt: skip
+    return run
+
+
+def test_where_nothing_was_found_an_unsteady_machine_made_none_of_it_if_the_profiled_steps_are_the_longer_ones() -> (
+    None
+):
+    """Of clean loops on two quiet cores *the machine was unsteady* was the first sentence, and to measure again."""
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay", evidence=(), remedy=None)
+    longer, shorter = unsteady_cpu_run(87.5, [nothing]), unsteady_cpu_run(65.0, [nothing])
+    assert was_unsteady(longer) and not is_doubtful(longer)
+    told = run_verdict(longer)
+    assert "unsteady" not in told.headline and "measure again" not in told.advice
+    assert "The machine was unsteady: steps differ by more than anything that was found costs." in told.sentences
+    assert is_doubtful(shorter), "what the other steps lose need not be in the shorter ones"
+    assert is_doubtful(unsteady_cpu_run(87.5, []))
+
+
+def test_loading_that_is_as_long_in_every_step_is_no_unsteady_machines_doing() -> None:
+    loading = Finding(code="data_loading", ms=25.3, low_ms=24.1, high_ms=26.6, backed="replay", evidence=(),
+                      remedy=Remedy(cure="load_ahead"))  # fmt: skip
+    run = unsteady_cpu_run(140.0, [loading])
+    steps = [msgspec.structs.replace(one, open_ended=False) for one in run.steps[:1] * 6]
+    for spent_ms, doubtful in (
+        ((25.6, 25.4, 25.1, 25.8, 25.5, 25.2), False),
+        ((3.0, 60.0, 25.0, 2.0, 40.0, 20.0), True),
+    ):
+        run.steps = [msgspec.structs.replace(one, idle_data_ms=ms) for one, ms in zip(steps, spent_ms, strict=True)]
+        assert is_doubtful(run) == doubtful
+    assert was_unsteady(run) and "2 CPU ranks: the machine was unsteady. " in run_verdict(run).headline
 
 
 @pytest.mark.parametrize(

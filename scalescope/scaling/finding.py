@@ -236,6 +236,8 @@ _NEARLY = 0.75
 _TRIFLE = 0.02
 #: Bounds that weigh less than this share of the step are not what it is about.
 LITTLE = 0.03
+#: … where hosts compute: so much Python runs between the operators of any eager step.
+_LITTLE_BETWEEN_OPERATORS = 0.08
 _AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
 #: … nor those that weigh less than computing in a needless width, or an unfused optimizer, does, to this share of it.
 _SOME, _TOO_WIDE = 0.1, (DOUBLE_PRECISION, FULL_PRECISION)
@@ -385,10 +387,11 @@ def _expected_ms(bound: Finding) -> float:
     return (low + high) / 2 if low > 0 else 0.0
 
 
-def are_little_at_most(findings: Sequence[Finding], step_ms: float) -> bool:
+def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: bool = False) -> bool:
     """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is its
     compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
-    What one rank has, or is counted, or ranks send, is there all the same.
+    What one rank has, or is counted, or ranks send, is there all the same. On CPUs what noise may have made is said
+    behind it, too.
 
     Where `nothing` is among them and tells a needless width, or an unfused optimizer, that is a bound, too, and what
     weighs less goes behind it.
@@ -397,7 +400,9 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float) -> bool:
     needless = [(row.ms or 0.0) / 2 if row.name in _TOO_WIDE else row.value or 0.0 for row in rows
                 if row.name in (*_TOO_WIDE, UNFUSED_OPTIMISER)]  # fmt: skip
     little_ms = max(LITTLE * step_ms, min(max(needless, default=0.0), _SOME * step_ms))
-    return all(_is_little(one, little_ms) for one in findings if one.code != "nothing")
+    between_ms = max(little_ms, _LITTLE_BETWEEN_OPERATORS * step_ms) if on_cpus else little_ms
+    told = [one for one in findings if one.code != "nothing" and not (on_cpus and is_lost_in_noise(one))]
+    return all(_is_little(one, between_ms if one.code == "host_bound" else little_ms) for one in told)
 
 
 def _is_little(one: Finding, little_ms: float) -> bool:

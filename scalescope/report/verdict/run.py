@@ -68,12 +68,13 @@ from scalescope.scaling.finding import (
     weight,
 )
 from scalescope.scaling.findings.derived import is_compiled
-from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, was_unsteady
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady
 
 #: What is said of a cause that is sure, beside an unsteady machine.
 _SURE_ALL_THE_SAME = (
     "The machine was unsteady, which does not make this cause; in other steps it may cost more or less."
 )
+_NOTHING_ALL_THE_SAME = "The machine was unsteady: steps differ by more than anything that was found costs."
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
 _OUTWEIGHS = 2.5
 
@@ -268,7 +269,7 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.headline = f"the machine was unsteady. Of the profiled steps alone: {told.headline}"
         told.explained[:0] = [capitalized(against)] if against else []
     elif was_unsteady(run):
-        told.explained.insert(0, _SURE_ALL_THE_SAME)
+        told.explained.insert(0, _NOTHING_ALL_THE_SAME if leaves_nothing_to_doubt(run) else _SURE_ALL_THE_SAME)
         told.explained += [capitalized(against)] if against else []
     elif against or (against := not_reached(run)):
         told.explained.append(capitalized(against))

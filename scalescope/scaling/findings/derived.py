@@ -41,7 +41,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
     told = with_core_waits(told, analysis)
-    if not are_little_at_most(told, step_ms):
+    if not are_little_at_most(told, step_ms, on_cpus=analysis.activity == "cpu"):
         told = [one for one in told if one.code != "nothing"]
     fitted = [_fitted(one, analysis) for one in led(worth_telling(told))]
     analysis.findings = fitted

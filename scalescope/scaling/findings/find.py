@@ -87,4 +87,5 @@ def find(scene: Scene) -> list[Finding]:
     found = ranked([*found, *(bare if not any(map(is_known, found)) else ())], in_range=in_range)
     found = ranked([*found, *unsteady(scene, found)], in_range=in_range)
     told = [nothing(scene), *found]
-    return told if are_little_at_most(told, scene.step_ms) else found
+    on_cpus = scene.analysis.activity == "cpu"
+    return told if are_little_at_most(told, scene.step_ms, on_cpus=on_cpus) else found

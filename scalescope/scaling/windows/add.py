@@ -123,7 +123,8 @@ def join_windows(analysis: RunAnalysis, windows: Sequence[RunAnalysis]) -> None:
     analysis.as_run = _as_run([one.as_run for one in priced if one.as_run is not None])
     mark_unsteady(analysis)
     step, _ = step_as_run(analysis)
-    keep(analysis, pool_findings([one.findings for one in priced], step.value))
+    on_cpus = analysis.activity == "cpu"
+    keep(analysis, pool_findings([one.findings for one in priced], step.value, on_cpus=on_cpus))
 
 
 def _most_typical(timelines: Sequence[StepTimeline]) -> StepTimeline | None:

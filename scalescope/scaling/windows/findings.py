@@ -23,7 +23,7 @@ _LARGE = 0.03
 _Key = tuple[Code, int | None, int]
 
 
-def pool_findings(windows: Sequence[Sequence[Finding]], step_ms: float) -> list[Finding]:
+def pool_findings(windows: Sequence[Sequence[Finding]], step_ms: float, *, on_cpus: bool = False) -> list[Finding]:
     """Return the findings of windows together, most costly first; `step_ms`: the mean step of all windows."""
     found: dict[_Key, list[Finding]] = {}
     for findings in windows:
@@ -34,7 +34,7 @@ def pool_findings(windows: Sequence[Sequence[Finding]], step_ms: float) -> list[
     pooled = [_pooled(members, len(windows), step_ms) for members in found.values()]
     unpriced = [one for one in pooled if one is not None and one.ms is None]
     priced = ranked([one for one in pooled if one is not None and one.ms is not None])
-    if priced and not are_little_at_most([*unpriced, *priced], step_ms):
+    if priced and not are_little_at_most([*unpriced, *priced], step_ms, on_cpus=on_cpus):
         unpriced = [one for one in unpriced if one.code != "nothing"]
     elif not unpriced:
         unpriced = [one for findings in windows for one in findings if one.code == "nothing"][-1:]

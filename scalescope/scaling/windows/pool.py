@@ -55,7 +55,8 @@ def pool(windows: Sequence[Explained]) -> Explained:
     )
     steps = sum(one.steps for one in splits)
     step_ms = sum(one.window_ms for one in splits) / steps if steps else 0.0
-    keep(analysis, pool_findings([one.analysis.findings for one in usable], step_ms))
+    found = [one.analysis.findings for one in usable]
+    keep(analysis, pool_findings(found, step_ms, on_cpus=analysis.activity == "cpu"))
     exchanges = {rank: _moved(one, offsets[-1]) for rank, one in usable[-1].exchanges.items()}
     return Explained(analysis, partitions, kernels, exchanges, windows=list(windows))
 

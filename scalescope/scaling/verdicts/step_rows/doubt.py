@@ -1,6 +1,7 @@
 """Whether a run's profiled steps stand for those that it ran: where they do not, its traces' shares need not hold."""
 
 import math
+import statistics
 
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.scaling.answer import RunAnalysis
@@ -22,6 +23,8 @@ _APART = 0.02
 #: Of the mean step: what long steps take of it beside a typical one, from which on the typical one is the smaller part;
 #: and of what a cause is seen to take: what the machine may have made of it.
 _MOST = 0.5
+#: Of so many steps of ranks the shortest takes this share of the mean, where all load alike.
+_STEPS_ALIKE, _ALIKE = 4, 0.75
 
 
 #: Launches that a rank makes beyond the others', or a mode that all are in: no machine's doing, however unsteady.
@@ -33,16 +36,36 @@ _AT_A_PLACE: tuple[Code, ...] = ("host_stall", "data_loading", "more_work", "rec
 
 def is_doubtful(run: RunAnalysis) -> bool:
     """Tell whether the machine was unsteady, and may have made what was found first: that is to be measured again."""
-    return was_unsteady(run) and not any(is_beyond_unsteadiness(run, one) for one in run.findings[:1])
+    sure = any(is_beyond_unsteadiness(run, one) for one in run.findings[:1])
+    return was_unsteady(run) and not sure and not leaves_nothing_to_doubt(run)
+
+
+def leaves_nothing_to_doubt(run: RunAnalysis) -> bool:
+    """Tell whether an unsteady machine can have made nothing of what was found first, since that is nothing.
+
+    Ranks on CPUs, whose profiled steps are the longer ones: what costs the others something is in these as well.
+    """
+    if run.activity != "cpu" or run.findings[:1] == [] or run.findings[0].code != "nothing":
+        return False
+    told, measured = told_step_ms(run), run.step_times.measured_step_ms if run.step_times is not None else None
+    return told is not None and measured is not None and told >= measured and not contradict(run)
 
 
 def is_beyond_unsteadiness(run: RunAnalysis, finding: Finding) -> bool:
     """Tell whether a cause is there for sure, however long the steps were: the machine cannot have made most of it."""
     if not is_of_the_job(finding) or is_now_and_then(finding):
         return False
-    if finding.code in _COUNTED or is_certain(finding):
+    if finding.code in _COUNTED or is_certain(finding) or _loads_alike(run, finding):
         return True
     return _made_by_machine_ms(run, finding.rank) < _MOST * _seen_ms(finding)
+
+
+def _loads_alike(run: RunAnalysis, finding: Finding) -> bool:
+    """Tell whether every profiled step of every rank that loads data does so for about as long: no machine's doing."""
+    if finding.code != "data_loading":
+        return False
+    spent = [one.idle_data_ms for one in run.steps if not one.open_ended and finding.rank in (None, one.rank)]
+    return len(spent) >= _STEPS_ALIKE and min(spent) >= _ALIKE * statistics.fmean(spent) > 0
 
 
 def is_of_the_job(finding: Finding) -> bool:
