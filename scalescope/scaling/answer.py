@@ -178,6 +178,7 @@ class AsRun(msgspec.Struct, kw_only=True):
     replayed_ms: Interval | None = None
     steps: int = 0  # in each rank's window
     ranks: list[Split] = []
+    kinds: list[KindRow] = []  # of ranks on CPUs: the compute of these ranks, on the mean one, kind by kind
     efficiency: Efficiency | None = None  # of these ranks; where `source` is a range, of its likeliest step
 
     @property

@@ -1,8 +1,10 @@
 """What a step's compute is, in three lines under the partition; and what the table's columns mean, in three more."""
 
+from scalescope.report.as_run import is_shown_alone
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
 from scalescope.report.drawing.tables import Table
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
 
 #: Kinds of kernels that are shown, and of each the kernels with the most time.
@@ -34,9 +36,21 @@ _IDLE = {
 }
 
 
+def compute_title(run: RunAnalysis) -> str:
+    """Return what stands over these lines: of which step they are, where not of that of the table above."""
+    whole = "What the compute is"
+    return f"{whole}, as profiled, recording included" if is_shown_alone(run) and _kinds(run) is run.kinds else whole
+
+
+def _kinds(run: RunAnalysis) -> list[KindRow]:
+    """Return the kinds of the step that the table above is of: recording costs those most that are called most."""
+    told = run.as_run
+    return told.kinds if told is not None and told.kinds and is_shown_alone(run) else run.kinds
+
+
 def compute_lines(run: RunAnalysis) -> list[str]:
     """Return the kinds of kernels (on CPUs: of operators) with the most time, each with its longest ones."""
-    compute = sorted((row for row in run.kinds if row.kind != COMMUNICATION and row.ms > 0), key=lambda row: -row.ms)
+    compute = sorted((row for row in _kinds(run) if row.kind != COMMUNICATION and row.ms > 0), key=lambda row: -row.ms)
     lines = []
     for row in compute[:_KINDS]:
         longest = [kernel for kernel in run.kernels if kernel.kind == row.kind and not kernel.communication]

@@ -1,5 +1,6 @@
 """Kernel by kernel: what takes a step's time, and which kernels are slower on more ranks."""
 
+from scalescope.report.as_run import as_profiled
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
@@ -63,7 +64,7 @@ def _sentence(run: RunAnalysis, before: dict[tuple[str, bool], KernelRow]) -> st
         return f"Communication is all that is among the longest {noun}."
     first = compute[0]
     share = sum(row.share_of_compute or 0.0 for row in compute[:5])
-    text = f"{_in_prose(first.name)} takes the most compute, {milliseconds(first.ms)} a step"
+    text = f"{_in_prose(first.name)} takes the most compute, {milliseconds(first.ms)} a step{as_profiled(run)}"
     if len(compute) > 5:
         text += f"; the five longest {noun} are {percent(share, 0)} of it"
     grown = [(row.ms - there.ms, row, there) for row in compute if (there := before.get((row.name, False)))]

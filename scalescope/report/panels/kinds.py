@@ -1,5 +1,6 @@
 """Kernel kinds: what a step's compute consists of, and which kinds grew with the ranks, with what ran beside them."""
 
+from scalescope.report.as_run import as_profiled
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
 from scalescope.report.drawing.panel import Panel, drawing, of_run
@@ -51,7 +52,7 @@ def kind_sentence(run: RunAnalysis) -> str:
     compute = sorted((row for row in run.kinds if row.kind != COMMUNICATION), key=lambda row: -row.ms)
     told = [row for row in compute[:4] if (row.share_of_compute or 0.0) >= _A_WORD] or compute[:1]
     shown = [f"{percent(row.share_of_compute or 0.0, 0)} {row.kind}" for row in told]
-    text = f"On {devices(run.world_size, run.activity)} compute is {listing(shown)}"
+    text = f"On {devices(run.world_size, run.activity)} compute{as_profiled(run)} is {listing(shown)}"
     concurrent = sum(row.beside_communication_ms or 0.0 for row in compute)
     whole = sum(row.ms for row in compute)
     if concurrent >= _A_WORD * whole > 0:

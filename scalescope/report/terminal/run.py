@@ -15,7 +15,7 @@ from scalescope.report.as_run import (
 )
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, percent
-from scalescope.report.panels.compute_lines import compute_lines, legend_lines
+from scalescope.report.panels.compute_lines import compute_lines, compute_title, legend_lines
 from scalescope.report.panels.lost import lost_table
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.shares import has_kinds, iterations_table
@@ -91,7 +91,7 @@ def _print_compute(console: Console, run: RunAnalysis) -> None:
     lines = compute_lines(run)
     if lines:
         console.print()
-        console.print(Text("What the compute is", style="bold"), soft_wrap=not console.is_terminal)
+        console.print(Text(compute_title(run), style="bold"), soft_wrap=not console.is_terminal)
     for line in lines:
         print_line(console, line)
 

@@ -22,13 +22,14 @@ def partition_replayed(graph: Graph, timing: Timing, *, on_cpu: bool) -> dict[in
     """
     found = {}
     for rank in graph.ranks:
-        windows = _windows(graph, timing, rank)
+        windows = replayed_windows(graph, timing, rank)
         if windows is not None:
             found[rank] = _partition(graph, timing, rank, windows, on_cpu)
     return found
 
 
-def _windows(graph: Graph, timing: Timing, rank: int) -> Windows | None:
+def replayed_windows(graph: Graph, timing: Timing, rank: int) -> Windows | None:
+    """Return a rank's replayed steps that a next one bounds, or the only one; None where not all have a length."""
     edges = [timing.begin[at] for at in graph.steps[rank]]
     if len(edges) == 1:
         edges.append(edges[0] + timing.step_ns(graph)[rank][0])

@@ -16,6 +16,7 @@ from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.apart import is_apart
 from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Replays, Untraced, calibrate
+from scalescope.scaling.as_run.kinds import replayed_kinds
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.as_run.untraced import untraced_of_traces
@@ -195,6 +196,8 @@ def _taken_out(
         return AsRun(step_ms=None, source=found.source, reason="apart")
     late = round(host_bound_ns(replayer.graph, timing))
     told = _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
+    if replayer.on_cpu:  # there recording is in the operators' own time; a device's kernels take as long without it
+        told.kinds = replayed_kinds(replayer.graph, timing)
     if untraced is None and told.low_ms is not None and told.high_ms is not None:
         # a few steps know the mean of all no better than by what they differ; below it by the ratio, as contradictions
         half, step = spread_ms(replayer), replayer.base_ns / 1e6

@@ -10,6 +10,7 @@ from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import LongerSteps
 from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.kinds import mean_kinds
 from scalescope.scaling.as_run.step import mark_unsteady, step_as_run
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.interval import Interval
@@ -179,6 +180,7 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
         recording_ms=_mean(spent),
         steps=sum(one.steps for one in whole),
         ranks=_splits(whole),
+        kinds=mean_kinds([(one.kinds, one.steps) for one in whole if one.kinds]),
     )
 
 
