@@ -1,5 +1,6 @@
 """Answers and rows as tables: what each one is made of, with the reason where a value is missing."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from scalescope.records.console import counted as count_of
@@ -176,6 +177,13 @@ def collectives_table(run: RunAnalysis) -> Table:
         Column("in_situ_efficiency", "of the sweep's speed", "%", 1, 100),
     ]
     kinds: dict[tuple[str, int | None, str | None, int | None], list[Collective]] = {}
+    # one figure for one thing: what the panel beside tells of that kind, where all of it ran by one means
+    rows_of = Counter((one.operation, one.bytes, one.dtype, one.group_size) for one in run.in_situ)
+    reached: dict[tuple[str, int | None, str | None, int | None], float | None] = {
+        kind: one.efficiency
+        for one in run.in_situ
+        if rows_of[kind := (one.operation, one.bytes, one.dtype, one.group_size)] == 1
+    }
     for call in run.collectives:
         kinds.setdefault((call.operation, call.bytes, call.dtype, call.group_size), []).append(call)
     rows: list[list[Cell]] = [
@@ -183,7 +191,7 @@ def collectives_table(run: RunAnalysis) -> Table:
          median_of_known([call.transfer_us for call in calls]),
          median_of_known([max(call.wait_us.values(), default=None) for call in calls]),
          median_of_known([call.bus_gb_s for call in calls]),
-         median_of_known([call.in_situ_efficiency for call in calls])]
+         reached.get((operation, count, dtype, group_size), median_of_known([one.in_situ_efficiency for one in calls]))]
         for (operation, count, dtype, group_size), calls in sorted(
             kinds.items(), key=lambda item: (item[0][0], item[0][3] or 0, item[0][1] or 0, item[0][2] or ""))
     ]  # fmt: skip
