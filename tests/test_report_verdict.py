@@ -33,8 +33,8 @@ def test_a_study_leads_with_speedup_and_efficiency_and_says_where_the_loss_went(
     verdict = study_verdicts(study(), answers())[0]
     assert verdict.headline == "gpt_small: 4 GPUs do 3.77× the work of one: 94.3% weak scaling efficiency."
     assert verdict.sentences[0] == (
-        "Of the 3.8 ms by which a step grew (64.0 ms to 67.8 ms in the traces), 52% are slower compute, "
-        "24% exposed transfer, 13% exposed wait and 8% more compute."
+        "Of the 3.8 ms by which a step grew (64.0 ms to 67.8 ms in the mean of the traces), 52% are slower compute, "
+        "24% exposed transfer, 13% exposed wait, 8% more compute and 3% the rest."
     )
     assert verdict.level == "good"
     assert verdict.advice.startswith("collectives that overlap take multiprocessors")
@@ -52,14 +52,14 @@ def test_what_became_shorter_is_said_as_given_back() -> None:
     fall = Waterfall(series="s", from_world_size=1, to_world_size=2, from_step_ms=10.0, to_step_ms=12.0, growth_ms=2.0,
                      parts=parts)  # fmt: skip
     assert loss_sentence(fall) == (
-        "A step grew by 2.0 ms (10.0 ms to 12.0 ms in the traces): 3.0 ms exposed transfer; 1.0 ms idle (host late) "
-        "came back."
+        "A step grew by 2.0 ms (10.0 ms to 12.0 ms in the mean of the traces): 3.0 ms exposed transfer; "
+        "1.0 ms idle (host late) came back."
     )
     shrunk = msgspec.structs.replace(fall, growth_ms=-2.0, to_step_ms=8.0)
-    assert loss_sentence(shrunk) == "The profiled step did not grow (10.0 ms to 8.0 ms in the traces)."
+    assert loss_sentence(shrunk) == "The profiled step did not grow (10.0 ms to 8.0 ms in the mean of the traces)."
     assert all(row[2] is None for row in waterfall_table(shrunk).rows)  # nothing of what did not grow is a share
     still = msgspec.structs.replace(fall, growth_ms=0.002, to_step_ms=10.002)
-    assert loss_sentence(still) == "The profiled step did not grow (10.0 ms to 10.0 ms in the traces)."
+    assert loss_sentence(still) == "The profiled step did not grow (10.0 ms to 10.0 ms in the mean of the traces)."
 
 
 def test_ranks_on_cpus_are_not_called_gpus() -> None:

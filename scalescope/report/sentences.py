@@ -106,6 +106,12 @@ def loss_sentence(fall: Waterfall) -> str:
             f"So they do not tell what it went to. Measured outside the traces it grew by "
             f"{milliseconds(measured)} (± {milliseconds(noise)})."
         )
+    if grew_within_noise(fall) and fall.unsteady:  # then it has no shares
+        return (
+            f"{UNSTEADY}the measured step grew by {milliseconds(measured)} and the profiled one by "
+            f"{milliseconds(fall.growth_ms)} ({_span(fall)}); such steps differ by ± {milliseconds(noise)} anyway. "
+            "So the traces do not tell what it went to."
+        )
     parts = _growth_sentence(fall)
     if fall.unsteady and abs(fall.growth_ms - measured) <= noise <= abs(measured):
         return (
@@ -127,28 +133,43 @@ def loss_sentence(fall: Waterfall) -> str:
 
 def _growth_sentence(fall: Waterfall) -> str:
     """Return where a step's growth went, largest part first; what became shorter is said as given back."""
-    span = f"{milliseconds(fall.from_step_ms)} to {milliseconds(fall.to_step_ms)} in the traces"
+    span = _span(fall)
     grown = fall.growth_ms
     if grown < READS_AS_ZERO_MS:
         return f"The profiled step did not grow ({span})."
     steps = sorted(waterfall_steps(fall), key=lambda step: -step[1])
     more = [(part, ms) for part, ms in steps if ms / grown >= WORTH_SAYING]
-    back = [f"{milliseconds(-ms)} {part.name}" for part, ms in reversed(steps) if -ms / grown >= WORTH_SAYING]
-    returned = f"; {listing(back)} came back" if back else ""
+    back = [(part, -ms) for part, ms in reversed(steps) if -ms / grown >= WORTH_SAYING]
     if more and more[0][1] > grown:
         # no share of a whole: parts that grew and parts that shrank make up for each other
         shares = listing([f"{milliseconds(ms)} {part.name}" for part, ms in more])
+        returned = _came_back([f"{milliseconds(ms)} {part.name}" for part, ms in back])
         return f"A step grew by {milliseconds(grown)} ({span}): {shares}{returned}."
-    shares = _shares([(part, ms / grown) for part, ms in more])
+    told = sum(ms / grown for _, ms in steps if abs(ms) / grown >= WORTH_SAYING)
+    shares = _shares([(part, ms / grown) for part, ms in more], 1 - told)
+    returned = _came_back([f"{percent(ms / grown, 0)} {part.name}" for part, ms in back])
     return f"Of the {milliseconds(grown)} by which a step grew ({span}), {shares}{returned}."
 
 
-def _shares(shares: Sequence[tuple[Part, float]]) -> str:
-    """Return `60% are slower compute, 25% exposed transfer and 15% exposed wait`."""
+def _came_back(shrunk: list[str]) -> str:
+    return f"; {listing(shrunk)} came back" if shrunk else ""
+
+
+def _span(fall: Waterfall) -> str:
+    return f"{milliseconds(fall.from_step_ms)} to {milliseconds(fall.to_step_ms)} in the mean of the traces"
+
+
+#: What shares leave of the whole is said from here on: below it they add up to that as they are rounded.
+_REST = 0.01
+
+
+def _shares(shares: Sequence[tuple[Part, float]], rest: float) -> str:
+    """Return `60% are slower compute, 25% exposed transfer, 12% exposed wait and 3% the rest`."""
     if not shares:
         return "no part makes up as much as a twentieth"
     first, *others = ((percent(share, 0), part.name) for part, share in shares)
-    return listing([f"{first[0]} are {first[1]}", *(f"{share} {name}" for share, name in others)])
+    left = [f"{percent(rest, 0)} the rest"] if abs(rest) >= _REST else []
+    return listing([f"{first[0]} are {first[1]}", *(f"{share} {name}" for share, name in others), *left])
 
 
 def _of_points(count: int, of: int) -> str:

@@ -14,11 +14,13 @@ from scalescope.report.text.recurring import is_told
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
-from scalescope.report.views import in_tokens, of_what, points_of, series_names, waterfall_steps
+from scalescope.report.views import grew_within_noise, in_tokens, of_what, points_of, series_names, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
 
+#: Shares that come within this of their whole add up to it, as they are rounded.
+_ADD_UP = 0.01
 _NO_MFU = "no peak is known for this device, or no FLOP count for this model"
 
 
@@ -156,11 +158,12 @@ def _mfu(mfu: float | None, of_measured: float | None) -> Figure:
 def _lost(study: StudyAnalysis, series: str) -> list[Stretch]:
     """Return the growth to the largest count as a thin bar: how its positive parts compare at a glance."""
     falls = [fall for fall in study.waterfall if fall.series == series]
-    if not falls or falls[-1].growth_ms <= 0:
+    if not falls or falls[-1].growth_ms <= 0 or grew_within_noise(falls[-1]):
         return []
     grown = falls[-1].growth_ms
     more = sorted((step for step in waterfall_steps(falls[-1]) if step[1] > 0.005 * grown), key=lambda step: -step[1])
-    whole = all(ms <= grown for _, ms in more)  # else they are no shares: other parts shrank meanwhile
+    # else they are no shares of a whole: other parts shrank meanwhile
+    whole = abs(sum(ms for _, ms in more) - grown) <= _ADD_UP * grown
     return [
         Stretch(f"{1000 * ms / grown:.1f}", f"var({part.variable})",
              f"{part.name} {percent(ms / grown, 0) if whole else milliseconds(ms)}")
