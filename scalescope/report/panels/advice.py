@@ -12,6 +12,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.of_step import of_step
 from scalescope.report.text.recurring import leads, recurring_advice
 from scalescope.report.text.scaling_loss import NOT_THE_SCALING, speeds_alone
 from scalescope.report.unsteady import is_unsteady_series, measure_again
@@ -37,8 +38,10 @@ def advice_sentence(advice: Advice) -> str:
     return f"{advice.what}{how}: {gain}"
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
-    """Return the findings as a table, most costly first."""
+def findings_table(findings: Sequence[Finding], run: RunAnalysis) -> Table:
+    """Return the findings of a run as a table, most costly first; of which step a share is, where any is of another."""
+    which = [of_step(run, one) if one.fraction is not None else None for one in findings]
+    other = any(which)
     columns = [
         Column("what", "what"),
         Column("rank", "rank", digits=0),
@@ -46,13 +49,15 @@ def findings_table(findings: Sequence[Finding]) -> Table:
         Column("gain_ms", "costs", "ms", 2),
         Column("interval_ms", "95% interval", "ms"),
         Column("fraction", "of the step", "%", 1, 100),
+        *([Column("of_step", "which step")] if other else []),
         Column("remedy", "what to do"),
         Column("elsewhere", "in a loop of your own"),
     ]
     rows: list[list[Cell]] = [
         [CODES[one.code].name, one.rank, finding_text.because(one), one.ms, _interval(one), one.fraction,
+         *([None if step is None else step or "as run"] if other else []),
          cure_text(one.remedy) if one.remedy is not None else None, finding_text.todo_elsewhere(one)]
-        for one in findings
+        for one, step in zip(findings, which, strict=True)
     ]  # fmt: skip
     return Table(columns, rows, {"rank": "no rank's alone", "gain_ms": "no time is lost by it"})
 
@@ -170,7 +175,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool)
     again = f"First {measure_again([answer])}." if unsteady and answer.unpriced is None else ""
     rows = f"{capitalized(recurring_advice(answer.recurring))}." if answer.recurring and leads(answer) else ""
     text = " ".join(filter(None, (doubt, rows, again, *telling)))
-    table = findings_table(answer.findings)
+    table = findings_table(answer.findings, answer)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(
         f"advice-{answer.name}", run_label(answer), text, Table(table.columns, table.rows, table.reasons, assumed)

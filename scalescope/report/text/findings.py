@@ -7,6 +7,7 @@ from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
 from scalescope.report.text.codes.exchanges import exchanged
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.of_step import share
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
     EXPOSED,
@@ -225,22 +226,26 @@ def doubtful_above(findings: Sequence[Finding]) -> Finding | None:
     return max(above, key=weight, default=None) if worth_leading(findings) is first else None
 
 
-def line(finding: Finding) -> str:
-    """Return a finding in a line: `rank 1, work of its own: 3.6 ms (3.1 ms to 4.1 ms), 4.5%: spin_kernel, …`."""
+def line(finding: Finding, run: RunAnalysis | None = None) -> str:
+    """Return a finding in a line: `rank 1, work of its own: 3.6 ms (3.1 ms to 4.1 ms), 4.5%: spin_kernel, …`.
+
+    `run`: whose it is; it tells of which step that share is.
+    """
     who = f"rank {finding.rank}, " if finding.rank is not None else ""
-    share = f", {percent(finding.fraction)}" if finding.fraction is not None else ""
-    size = f": {cost(finding)}{share}{', within noise' * is_within_noise(finding)}" if finding.ms is not None else ""
+    noise = ", within noise" * is_within_noise(finding)
+    size = f": {cost(finding)}{share(finding, run)}{noise}" if finding.ms is not None else ""
     return f"{who}{name(finding)}{size}: {because(finding)}"
 
 
-def todo(finding: Finding) -> str:
-    """Return what to do and what it brings: `use larger buckets with …: 0.4 ms (0.2 ms to 0.5 ms) a step, 2.0%`."""
+def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
+    """Return what to do and what it brings: `use larger buckets with …: 0.4 ms (0.2 ms to 0.5 ms) a step, 2.0%`.
+
+    `run`: whose it is; it tells of which step that share is.
+    """
     if finding.remedy is None:
         return ""
-    share = f", {percent(finding.fraction)}" if finding.fraction is not None else ""
-    size = (
-        f": {cost(finding)} a step{share}{', or nothing' * is_within_noise(finding)}" if finding.ms is not None else ""
-    )
+    nothing = ", or nothing" * is_within_noise(finding)
+    size = f": {cost(finding)} a step{share(finding, run)}{nothing}" if finding.ms is not None else ""
     more = "; and record more steps" if is_of_one_step(finding) else ""
     return f"{cure_text(finding.remedy)}{size}{more}"
 

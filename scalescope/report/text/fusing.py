@@ -38,7 +38,7 @@ def best_to_do(run: RunAnalysis, first: Finding, *, more: bool = False) -> str:
     `more`: before what noise may have made, and what it may hide, say that more steps are to be profiled.
     """
     share = fusible_share(run)
-    priced = f"{finding_text.more_steps(run.findings) if more else ''}{finding_text.todo(first)}"
+    priced = f"{finding_text.more_steps(run.findings) if more else ''}{finding_text.todo(first, run)}"
     if first.rank is not None or first.at_most or _EXPECTED * share <= (first.fraction or 0.0):
         return priced
     return (

@@ -87,7 +87,7 @@ def loss_before(
             return text
         scaling = [one for one in following(run.findings) if not speeds_alone(one, steps) and not is_within_noise(one)]
         first, expected = next(iter(scaling), None), 0.0
-        text = f"{todo(first)}; {text}" if first is not None else text
+        text = f"{todo(first, run)}; {text}" if first is not None else text
     elif largest_part(fall, steps) is None:
         return text
     if first is not None and max(weight(first), expected) >= _BOUND * ms:

@@ -71,7 +71,7 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if first is not None:
         more = finding_text.more_steps(run.findings)
         beside = finding_text.beside_waits(run.findings) if first is run.findings[0] else None
-        besides = f"; beside that, {finding_text.todo(beside)}" if beside is not None else ""
+        besides = f"; beside that, {finding_text.todo(beside, run)}" if beside is not None else ""
         return BestAdvice(f"{best_to_do(run, first, more=True)}{besides}.", on_rank=None if more else first.rank,
                           finding=first)  # fmt: skip
     if run.advice and run.advice[0].what:  # schema 1

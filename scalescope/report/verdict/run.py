@@ -229,7 +229,7 @@ def _by_parts(run: RunAnalysis, loss: _Loss, unseen: str) -> _Told:
     """Return what is told first where nothing is found, or where that is little beside what may be `unseen`."""
     found = loss.parts
     explained = [f"That is {listing(found)}."] if found else []
-    beside = [finding_text.line(one) for one in run.findings[:1] if one.ms is not None]
+    beside = [finding_text.line(one, run) for one in run.findings[:1] if one.ms is not None]
     explained += [f"What these traces tell: {one}." for one in beside]
     rest = unseen or f"{milliseconds(loss.ms)} are not."
     level: Level = "unknown" if unseen else level_of(loss.compute)

@@ -1,0 +1,44 @@
+"""A finding's share of the step, and of which step that is where it is another than the one that is told first."""
+
+from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.of_job import SAME, is_step_of_job
+from scalescope.scaling.finding import Finding, is_of_steady_steps
+
+_MEAN = "mean"
+
+
+def of_step(run: RunAnalysis, finding: Finding) -> str:
+    """Return of which step a finding's share is: `mean`, `without recording`, `as profiled`; "" where it is as run.
+
+    What all steps tell is a share of their mean, which is longer than the median where a few are long.
+    """
+    told = run.as_run
+    if is_of_steady_steps(finding):
+        step = told.step_ms if told is not None else None
+        if step is None and run.step_times is not None:
+            step = run.step_times.measured_step_ms
+        if step is None or not finding.fraction or finding.ms is None:
+            return ""
+        return _MEAN if abs(finding.ms / finding.fraction - step) > SAME * step else ""
+    if told is None or told.step_ms is None or finding.ms is None or not finding.fraction:
+        return ""
+    own = finding.ms / finding.fraction
+    if told.parts_ms is None or not told.ranks:
+        # the job's own steps are told, and nothing is replayed: what is priced is priced of the profiled ones
+        return "as profiled" if abs(own - told.step_ms) > SAME * told.step_ms else ""
+    if is_step_of_job(told):
+        return ""
+    # what is there now and then is a share of the mean of steps with and without it
+    return "without recording" if abs(own - told.parts_ms.value) <= SAME * told.parts_ms.value else _MEAN
+
+
+def share(finding: Finding, run: RunAnalysis | None) -> str:
+    """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the 140.0 ms step`; "" without any."""
+    if finding.fraction is None:
+        return ""
+    told, which = f", {percent(finding.fraction)}", of_step(run, finding) if run is not None else ""
+    if not which or not finding.fraction or finding.ms is None:
+        return told
+    # how long the mean one is, beside the median's length, would be a further length of one step
+    return f"{told} of the {'mean' if which == _MEAN else milliseconds(finding.ms / finding.fraction)} step"
