@@ -103,7 +103,7 @@ def test_where_the_profiled_steps_are_the_jobs_own_one_length_is_told_as_run(tmp
     assert "Where a step goes as run, without recording, a rank" in shown.getvalue()
     assert (
         "Parallel efficiency as run" in shown.getvalue()
-        and "without it that is as long as the job's own" in shown.getvalue()
+        and "without it they are as long as the job's own" in shown.getvalue()
     )
 
 
@@ -112,7 +112,9 @@ def test_a_replay_that_is_longer_without_recording_gives_recording_no_cost_below
     answer = own_run(tmp_path / "run", 0.94)
     assert answer.replay is not None and answer.as_run is not None and answer.as_run.replayed_ms is not None
     answer.replay = msgspec.structs.replace(answer.replay, traced_ms=answer.as_run.replayed_ms.value - 0.2)
-    assert "Recording takes too little to show; " in as_run_sentence(answer) and "-0" not in as_run_sentence(answer)
+    assert "recording takes too little of that to show; " in as_run_sentence(answer) and "-0" not in as_run_sentence(
+        answer
+    )
 
 
 @pytest.mark.parametrize(("low", "high", "apart"), [(0.7, 0.9, True), (0.5, 1.2, False)])

@@ -5,6 +5,7 @@ import statistics
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.replayed import fewer_replayed
 from scalescope.scaling.answer import AsRun, Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
@@ -69,9 +70,13 @@ def step_of_job(run: RunAnalysis, where: str = "") -> str:
     step, beyond = interval_of_job(told), beyond_the_job_ms(told)
     spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
     than = f"{percent(abs(beyond) / step.value)} {'longer' if beyond > 0 else 'shorter'}"
+    fewer = fewer_replayed(run)
+    which, take = ("the profiled ones", "take")
+    if fewer is not None:
+        which, take = f"{fewer.steps} of the {fewer.of} profiled ones", "takes" if fewer.steps == 1 else "take"
     return (
         f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}, by "
-        f"{_BY[told.untraced_by or 'steps']}; the profiled ones, of which the rest is told, take "
+        f"{_BY[told.untraced_by or 'steps']}; {which}, of which the rest is told, {take} "
         f"{milliseconds(step.value + beyond)} without recording, {than}."
     )
 
@@ -199,10 +204,12 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
     """
     taken, beyond = recording_ms(run), beyond_the_job_ms(told)
     takes = f"takes {milliseconds(taken)} of a profiled step" if taken is not None else "takes too little to show"
-    if is_step_of_job(told):
-        return f"Recording {takes}; without it that is as long as the job's own."
-    than = "longer" if beyond > 0 else "shorter"
-    return f"Recording {takes}; without it the profiled ones are {milliseconds(abs(beyond))} {than} than the job's own."
+    than = f"{milliseconds(abs(beyond))} {'longer' if beyond > 0 else 'shorter'} than the job's own"
+    than = "as long as the job's own" if is_step_of_job(told) else than
+    if (fewer := fewer_replayed(run)) is not None:  # so that tables of all of them are not laid beside it
+        takes = f"takes {milliseconds(taken)} of that" if taken is not None else "takes too little of that to show"
+        return f"{fewer.length}: recording {takes}; without it {'it is' if fewer.steps == 1 else 'they are'} {than}."
+    return f"Recording {takes}; without it {'that is' if is_step_of_job(told) else 'the profiled ones are'} {than}."
 
 
 def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:

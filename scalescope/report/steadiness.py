@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.report.as_run import is_shown_alone, recording_ms, step_of_job
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
+from scalescope.report.replayed import fewer_replayed
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
@@ -88,7 +89,9 @@ def _apart_from_measured(run: RunAnalysis, times: StepTimes) -> tuple[float, str
     measured, told, lengths = times.measured_step_ms, told_step_ms(run), ""
     if run.activity == "cpu" and measured and told is not None:
         cost_ms, share = told - measured, told / measured - 1
-        lengths = f" ({milliseconds(told)} in the mean for {milliseconds(measured)} in the median)"
+        fewer = fewer_replayed(run)
+        of = "" if fewer is None else f" of {fewer.steps} of {fewer.of}, without recording,"
+        lengths = f" ({milliseconds(told)} in the mean{of} for {milliseconds(measured)} in the median)"
     elif measured is not None and times.profiled_step_ms is not None:
         lengths = f" (in the median {milliseconds(times.profiled_step_ms)} for {milliseconds(measured)})"
     than = "longer" if share > 0 else "shorter"
@@ -176,8 +179,11 @@ def _apart_from_job(run: RunAnalysis) -> str:
     told, parts_ms = run.as_run, run.as_run.parts_ms if run.as_run is not None else None
     if told is None or told.step_ms is None or parts_ms is None:
         return "the profiled steps are not like the job's own"
+    fewer = fewer_replayed(run)
+    which = "the profiled steps take" if fewer is None else fewer.which
+    beside = "" if fewer is None else f" ({milliseconds(fewer.traced_ms)} with it)"
     return (
-        f"without recording the profiled steps take {milliseconds(parts_ms.value)}, the job's own "
+        f"without recording {which} {milliseconds(parts_ms.value)}{beside}, the job's own "
         f"{milliseconds(told.step_ms)} ({_bounds(told)})"
     )
 

@@ -47,7 +47,7 @@ def _profiling(found: StepExcess) -> str:
     """Return what the Kineto window cost a step, or that steps differ by as much without it: what recording costs is
     then for the traces to tell.
     """
-    inside = f"inside the Kineto window {found.steady_ms + found.ms:,.2f} ms a step"
+    inside = f"inside the Kineto window {found.steady_ms + found.ms:,.2f} ms a step in the median"
     if not found.unsteady:
         longer = f"{inside}, {found.fraction:+.1%} against {found.steady_ms:,.2f} outside"
         return f"{longer}; what of that recording takes, the analysis tells" if found.ms > 0 else longer

@@ -1,5 +1,6 @@
 """Rank by rank: the partition of the mean step, and who waits in which step."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from scalescope.report.as_run import as_profiled, as_run_sentence, differs, is_shown_alone, name_of_step
@@ -7,6 +8,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
+from scalescope.report.replayed import fewer_replayed
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, partition_table, run_label, step_split_table
 from scalescope.scaling.answer import RunAnalysis
@@ -49,7 +51,7 @@ def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
             Panel(
                 f"partition-{name}",
                 name,
-                f"{_partition_sentence(runs[-1])} {as_run_sentence(runs[-1])}".strip(),
+                " ".join(filter(None, (_partition_sentence(runs[-1]), as_run_sentence(runs[-1]), _of_table(runs)))),
                 table or Table([], []),
                 [
                     charts.partition(rows, labels, shades, "ms a step", legends),
@@ -61,6 +63,14 @@ def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
             )
         )
     return panels
+
+
+def _of_table(runs: Sequence[RunAnalysis]) -> str:
+    """Return that the table is as profiled, where the sentence before it is of a step without recording; else ""."""
+    if not is_shown_alone(runs[-1]):
+        return ""
+    fewer = any(fewer_replayed(run) is not None for run in runs)
+    return f"The table is of{' all' if fewer else ''} steps as profiled, recording included."
 
 
 def _bar(label: str, split: Split, steps: int) -> list[dict[str, Any]]:

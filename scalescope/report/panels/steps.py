@@ -8,6 +8,7 @@ from scalescope.report.drawing.numbers import figure, milliseconds, percent
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
+from scalescope.report.replayed import fewer_replayed
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.views import devices, run_label, step_times_table, steps_table
 from scalescope.scaling.answer import RunAnalysis
@@ -33,7 +34,10 @@ def profiling_panels(data: ReportData) -> list[Panel]:
                  "right": max(times.measured_step_ms, times.profiled_step_ms),
                  "label": "unsteady" if times.unsteady else f"{figure(cost, 2)} ms{of_step}"}
             )  # fmt: skip
-    sentence = f"{_recording(runs)} Every throughput in this report comes from steps outside the profiler's window."
+    sentence = (
+        f"{_recording(runs)} Every throughput in this report comes from steps outside the profiler's window. Steps "
+        "here are medians by the job's own clock; elsewhere profiled ones are means in the traces."
+    )
     charts = drawing() if rows else None
     return [
         Panel(
@@ -60,7 +64,11 @@ def _recording(runs: Sequence[RunAnalysis]) -> str:
     if not known:
         return "What recording takes of a profiled step is not told by itself."
     taken, run = max(known, key=lambda one: one[0])
-    return f"Recording takes {'up to ' * (len(known) > 1)}{milliseconds(taken)} of a profiled step ({run_label(run)})."
+    fewer = fewer_replayed(run)
+    of = "of a profiled step"
+    if fewer is not None:
+        of = f"of the {milliseconds(fewer.traced_ms)} that {fewer.which}"
+    return f"Recording takes {'up to ' * (len(known) > 1)}{milliseconds(taken)} {of} ({run_label(run)})."
 
 
 def step_panels(data: ReportData, legends: bool) -> list[Panel]:

@@ -3,10 +3,19 @@
 import statistics
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs, differs_by_noise, is_likely, is_shown_alone, name_of_step, of_other_steps
+from scalescope.report.as_run import (
+    differs,
+    differs_by_noise,
+    is_likely,
+    is_shown_alone,
+    name_of_step,
+    of_other_steps,
+    step_of_job,
+)
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.page import Bar, Bars, Stretch
+from scalescope.report.replayed import fewer_replayed
 from scalescope.report.steadiness import beside_measured
 from scalescope.report.text.late_rank import LateRank, late_rank, splits_of
 from scalescope.report.views import devices
@@ -47,7 +56,17 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
         for where in [devices(run.world_size, run.activity)]
     ]
     drawn = _drawn([bar for _, _, bars in by_run for bar in bars])
-    return Bars(drawn.bars, drawn.legend, f"{drawn.title}{_measured(by_run, profiled=profiled)}")
+    title = f"{drawn.title}{_which_steps(chosen, profiled=profiled)}{_measured(by_run, profiled=profiled)}"
+    return Bars(drawn.bars, drawn.legend, title)
+
+
+def _which_steps(runs: Sequence[RunAnalysis], *, profiled: bool) -> str:
+    """Return of which steps a series' bars are where sentences are, or the bars themselves, of those replayed alone."""
+    if not any(is_shown_alone(run) and fewer_replayed(run) is not None for run in runs):
+        return ""
+    if profiled:
+        return " Bars are means of all profiled steps."
+    return " Bars are of the profiled steps that can be replayed, all but a window's last."
 
 
 def _measured(
@@ -69,6 +88,9 @@ def _measured(
 def _of_others(run: RunAnalysis) -> str:
     """Return that what is said of the step as run is of other steps than those that are drawn as profiled; else ""."""
     told = of_other_steps(run, "the profiled bar", _OTHERS)
+    beside = run.step_times is not None and bool(step_of_job(run))  # which says it, and stands behind this
+    if is_shown_alone(run) and not beside and (fewer := fewer_replayed(run)) is not None:
+        told = f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed."
     return f" {told}" if told else ""
 
 
