@@ -283,8 +283,9 @@ def test_what_a_few_disturbed_steps_size_vaguely_all_steps_size_where_hosts_comp
         answer = told([])
         answer.activity = activity  # type: ignore[assignment]
         assert answer.step_times is not None and answer.step_times.late is not None
-        answer.step_times.late = msgspec.structs.replace(answer.step_times.late, low_ms=85.0, high_ms=105.0,
-                                                             delays_known=True)  # fmt: skip
+        answer.step_times.late = msgspec.structs.replace(
+            answer.step_times.late, saved_ms=95.0, saved_low_ms=85.0, saved_high_ms=105.0, delays_known=True
+        )
         answer.findings = []
         keep(answer, [one])
         return next(other for other in answer.findings if other.code == "own_work")

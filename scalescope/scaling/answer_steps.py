@@ -65,6 +65,11 @@ class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
     mean_step_ms: float
     steps: int
     delays_known: bool = False  # what ranks waited for cores is known, and left out
+    #: By how much the mean step would be shorter if the rank took as long as the others do in the mean: of that, steps
+    #: in which chance makes one of them the last keep what they then wait. With its 95% interval.
+    saved_ms: float | None = None
+    saved_low_ms: float | None = None
+    saved_high_ms: float | None = None
 
 
 class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):

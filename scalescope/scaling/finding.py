@@ -112,7 +112,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
 
     cure: Cure
     overrides: tuple[str, ...] = ()  # of a job of ours; empty where no key does it, and for anybody else's loop
-    size: float | None = None  # what the cure is given: MiB of a bucket, threads of a rank
+    size: float | None = None  # what the cure is given: MiB of a bucket, threads of a rank, ranks to even out
     on_cpu: bool = False  # the ranks compute on CPUs
     backend: str | None = None  # by which they talk, where that is known
     inference: bool = False  # the job trains nothing

@@ -49,7 +49,7 @@ def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> Non
     if unsteady:  # what the verdict says first comes before all that is priced by such steps
         print_line(console, f"First {measure_again([run])}: the machine was unsteady. Of the profiled steps alone:")
     for number, one in enumerate(findings, 1 if recurring is None else 2):
-        print_line(console, f"{number}. {finding_text.line(one, run)}.")
+        print_line(console, f"{number}. {finding_text.line(one, run, findings)}.")
         assert one.remedy is not None
         here, elsewhere = capitalized(cure_text(one.remedy)), finding_text.todo_elsewhere(one)
         print_line(console, f"   {here}. In a loop of your own: {elsewhere}.", "dim")

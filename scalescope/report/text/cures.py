@@ -354,6 +354,10 @@ def cure_what(remedy: Remedy) -> str:
     return _of(remedy).what
 
 
+#: How much of what a rank has more of the others then have, by how many ranks there are: of more, next to nothing.
+_COMES_BACK = {2: "half", 3: "a third", 4: "a quarter"}
+
+
 def cure_text(remedy: Remedy) -> str:
     """Return what to do: `use larger gradient buckets with strategy.bucket_mib=25`."""
     how = f" with {' '.join(remedy.overrides)}" if remedy.overrides else ""
@@ -362,4 +366,6 @@ def cure_text(remedy: Remedy) -> str:
 
 def cure_elsewhere(remedy: Remedy) -> str:
     """Return what does it in a loop of the reader's own."""
-    return _of(remedy).elsewhere.format(size=remedy.size if remedy.size is not None else 25)
+    told = _of(remedy).elsewhere.format(size=remedy.size if remedy.size is not None else 25)
+    back = _COMES_BACK.get(int(remedy.size or 0)) if remedy.cure == "even_out" else None
+    return told if back is None else f"{told}. If the others take over what it has more of, {back} of this comes back"

@@ -120,8 +120,10 @@ def beside_waits(findings: Sequence[Finding]) -> Finding | None:
     return next((one for one in sure if is_wait_for_cores(one)), None)
 
 
-def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True) -> str:
-    """Return what a finding costs a step, in a sentence; `ranks`: of the job; `alone`: nothing else may cost it."""
+def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True, beside: bool = False) -> str:
+    """Return what a finding costs a step, in a sentence; `ranks`: of the job; `alone`: nothing else may cost it;
+    `beside`: another rank is late for sure, and what this one may cost is no figure to lay beside that one's.
+    """
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
@@ -165,7 +167,8 @@ def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True
         return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; how much, the noise hides."
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
-        return f"{nobody}{subject(finding)} may cost {cost(finding)} {whole}, or nothing: {because(finding)}."
+        size = up_to(finding) if beside else cost(finding)
+        return f"{nobody}{subject(finding)} may cost {size} {whole}, or nothing: {because(finding)}."
     return f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}: {because(finding)}{_why_more(finding)}."
 
 
@@ -207,11 +210,22 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
     if first is None:
         return Lead(first_sentence(findings, step_ms, ranks))
     sure = worth_leading(findings)
-    doubtful = capitalized(headline(first, step_ms, ranks))
+    doubtful = capitalized(headline(first, step_ms, ranks, beside=is_doubtful_beside(first, findings)))
     if sure is not None:
         return Lead(headline(sure, step_ms, ranks, alone=False), doubtful)
     nobody = "no rank" if first.rank is not None else "nothing"
     return Lead(f"{nobody} stands out from the noise: {otherwise}", doubtful, is_otherwise=True)
+
+
+def is_doubtful_beside(finding: Finding, findings: Sequence[Finding]) -> bool:
+    """Tell whether noise may have made a rank late where another one is named for sure."""
+    sure = worth_leading(findings) if is_lost_in_noise(finding) and finding.rank is not None else None
+    return sure is not None and sure.rank is not None and sure.rank != finding.rank
+
+
+def up_to(finding: Finding) -> str:
+    """Return what a finding may cost at most, where its middle is no figure to lay beside one that is sure."""
+    return f"up to {milliseconds(max(finding.ms or 0.0, finding.high_ms or 0.0))}"
 
 
 def doubtful_above(findings: Sequence[Finding]) -> Finding | None:
@@ -226,14 +240,16 @@ def doubtful_above(findings: Sequence[Finding]) -> Finding | None:
     return max(above, key=weight, default=None) if worth_leading(findings) is first else None
 
 
-def line(finding: Finding, run: RunAnalysis | None = None) -> str:
+def line(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Finding] = ()) -> str:
     """Return a finding in a line: `rank 1, work of its own: 3.6 ms (3.1 ms to 4.1 ms), 4.5%: spin_kernel, …`.
 
-    `run`: whose it is; it tells of which step that share is.
+    `run`: whose it is; it tells of which step that share is. `findings`: among which it is told.
     """
     who = f"rank {finding.rank}, " if finding.rank is not None else ""
     noise = ", within noise" * is_within_noise(finding)
     size = f": {cost(finding)}{share(finding, run)}{noise}" if finding.ms is not None else ""
+    if is_doubtful_beside(finding, findings):
+        size = f": {up_to(finding)}, within noise"
     return f"{who}{name(finding)}{size}: {because(finding)}"
 
 

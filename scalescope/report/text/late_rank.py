@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import a_step, step_as_run
-from scalescope.scaling.finding import Code, Finding, is_within_noise
+from scalescope.scaling.finding import LATE, STEADY_STEPS, Code, Finding, is_within_noise
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 
 #: In which part of a step what one rank alone does lies, by the finding that names it.
@@ -60,6 +60,6 @@ def splits_of(run: RunAnalysis) -> list[Split]:
 
 def _extra_ms(finding: Finding) -> float:
     """Return what the evidence says that the rank takes beyond the others, ms; without any, what it costs."""
-    rows = [row for row in finding.evidence if row.ms is not None]
+    rows = [row for row in finding.evidence if row.ms is not None and row.name not in (LATE, STEADY_STEPS)]
     compared = [row.ms - (row.others_ms or 0.0) for row in rows if row.ms is not None]
     return max(sum(compared), 0.0) or (finding.ms or 0.0)

@@ -65,7 +65,10 @@ def straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[
         for one in run.findings
         if one.rank is not None and one.ms is not None and one not in said and weight(one) >= least
     ]
-    found = [f"Rank {one.rank} of {where} {_costs(one)}: {sentence(finding_text.because(one))}" for one in named]
+    found = [
+        f"Rank {one.rank} of {where} {_costs(one, run.findings)}: {sentence(finding_text.because(one))}"
+        for one in named
+    ]
     return found or [
         f"Rank {one.rank} of {where} costs the others {milliseconds(one.lost_ms)} of exposed wait a step: "
         f"{sentence(one.verdict)}"
@@ -74,8 +77,9 @@ def straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[
     ]
 
 
-def _costs(finding: Finding) -> str:
-    cost = finding_text.cost(finding)
+def _costs(finding: Finding, findings: Sequence[Finding]) -> str:
+    beside = finding_text.is_doubtful_beside(finding, findings)
+    cost = finding_text.up_to(finding) if beside else finding_text.cost(finding)
     return f"may cost {cost} a step, or nothing" if is_within_noise(finding) else f"costs {cost} a step"
 
 

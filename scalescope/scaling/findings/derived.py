@@ -17,6 +17,7 @@ from scalescope.scaling.finding import (
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
+from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.experts import with_experts
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then
@@ -40,7 +41,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     step_ms = mean_step_ms(analysis, "window")
     told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
-    told = with_core_waits(told, analysis)
+    told = with_core_waits(without_waiting_ranks(told, analysis), analysis)
     if not are_little_at_most(told, step_ms, on_cpus=analysis.activity == "cpu"):
         told = [one for one in told if one.code != "nothing"]
     fitted = [_fitted(one, analysis) for one in led(worth_telling(told))]
@@ -68,8 +69,11 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
     if analysis.framework not in CURED:
         return replace(finding, remedy=None)
     compiled = is_compiled(analysis)
+    # what one rank has more of than the others is most often to be spread over all of them
+    spread = finding.code == "more_work" and finding.remedy.cure == "even_out" and analysis.world_size > 1
     remedy = replace(
         finding.remedy,
+        size=float(analysis.world_size) if spread else finding.remedy.size,
         # compiled it is already, and no key of ours replays CUDA graphs
         overrides=() if compiled and finding.remedy.cure == "compile" else finding.remedy.overrides,
         on_cpu=analysis.activity == "cpu",

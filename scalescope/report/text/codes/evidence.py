@@ -3,6 +3,7 @@
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.scaling.finding import (
     IN_STEPS,
+    LATE,
     EvidenceRow,
     Finding,
     is_of_one_step,
@@ -54,6 +55,12 @@ def longer(finding: Finding, otherwise: str) -> str:
     """Return `otherwise` with what the first row takes beyond the others."""
     row = finding.evidence[0] if finding.evidence else None
     return f"{otherwise}: +{milliseconds(row.ms)} a step" if row is not None and row.ms is not None else otherwise
+
+
+def in_all_steps(finding: Finding) -> str:
+    """Return what a cause of the profiled steps was sized by, where all steps tell."""
+    late = row_of(finding, LATE)
+    return f", and all {late.value:.0f} steps tell what it costs" if late is not None else ""
 
 
 def in_some_steps(finding: Finding) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ from scalescope.report.drawing.numbers import listing, milliseconds, ordinal
 from scalescope.report.text.codes.evidence import (
     first_of,
     host_does,
+    in_all_steps,
     in_some_steps,
     is_of_several,
     is_on_cpu,
@@ -112,13 +113,7 @@ def stall(finding: Finding) -> str:
     if (each := each_pass(finding, row)) is not None:
         nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}"
         return f"{nothing}{_elsewhere(finding, row)}{_shown(finding)}"
-    return f"{nothing}{where}{_elsewhere(finding, row)}{_shown(finding)}{_in_all_steps(finding)}"
-
-
-def _in_all_steps(finding: Finding) -> str:
-    """Return what a stall of the profiled steps was sized by, where those of all steps tell."""
-    late = row_of(finding, LATE)
-    return f", and all {late.value:.0f} steps tell what it costs" if late is not None else ""
+    return f"{nothing}{where}{_elsewhere(finding, row)}{_shown(finding)}{in_all_steps(finding)}"
 
 
 def _elsewhere(finding: Finding, told: EvidenceRow) -> str:

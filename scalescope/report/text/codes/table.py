@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.report.text.codes.compute import copies, more_work, nothing, own_work, slower, throttled
-from scalescope.report.text.codes.evidence import computing, first_of, long_steps_of, longer, row_of
+from scalescope.report.text.codes.evidence import computing, first_of, in_all_steps, long_steps_of, longer, row_of
 from scalescope.report.text.codes.exchanges import (
     bubble,
     buckets,
@@ -74,6 +74,11 @@ def _unsteady(finding: Finding) -> str:
     return _alternating(finding) if turns else "it arrives late, and no part of its step is longer"
 
 
+def _sized_by_all(because: Callable[[Finding], str]) -> Callable[[Finding], str]:
+    """Return what says why a rank computes longer, and by what that is sized where it is by all steps."""
+    return lambda one: because(one) + in_all_steps(one)
+
+
 def _profiler_cost(finding: Finding) -> str:
     low, high = row_of(finding, "recording_low"), row_of(finding, "recording_high")
     idle = row_of(finding, "idle_launch")
@@ -87,9 +92,9 @@ def _profiler_cost(finding: Finding) -> str:
 
 
 CODES: dict[Code, CodeText] = {
-    "own_work": CodeText("work of its own", own_work),
-    "more_work": CodeText("more work", more_work),
-    "slower_compute": CodeText("slower compute", slower),
+    "own_work": CodeText("work of its own", _sized_by_all(own_work)),
+    "more_work": CodeText("more work", _sized_by_all(more_work)),
+    "slower_compute": CodeText("slower compute", _sized_by_all(slower)),
     "alternating_load": CodeText("alternating load", _alternating),
     "data_loading": CodeText("loading data", loading),
     "host_stall": CodeText("a stalled host", stall),

@@ -60,24 +60,46 @@ def as_usual(scene: Scene, candidates: Sequence[Candidate], told: Sequence[Inter
     }
     there = _how_disturbed(scene, chance)
     return [
-        _between(one, interval, free, dealt=bool(chance), there=there, ranks=len(scene.side.ranks))
+        _between(
+            one,
+            interval,
+            free,
+            dealt=_as_it_was(scene, one) if chance else None,
+            there=there,
+            ranks=len(scene.side.ranks),
+        )
         if (free := freely.get(id(one))) is not None
         else interval
         for one, interval in zip(candidates, told, strict=True)
     ]
 
 
-def _between(one: Candidate, told: Interval, free: Interval, *, dealt: bool, there: float, ranks: int) -> Interval:
+def _as_it_was(scene: Scene, one: Candidate) -> Interval:
+    """Return what a candidate alone brings in the profiled steps, as others disturbed them."""
+    found = scene.replayer.predict(Change(without=one.removals), near=True)
+    ms = -(found.change_ms or 0.0)
+    return Interval(ms, -(found.high_ms or 0.0), max(ms, -(found.low_ms or 0.0)))
+
+
+def _between(
+    one: Candidate, told: Interval, undisturbed: Interval, *, dealt: Interval | None, there: float, ranks: int
+) -> Interval:
     """Return what a candidate brings as run, of what it brings in the profiled steps and in undisturbed ones.
 
-    `dealt`: what disturbs the profiled steps was dealt out beside it. `there`: how much of that the job's other steps
+    `dealt`: what disturbs the profiled steps was dealt out beside it, and it alone brings this there. Where that is
+    more than without the disturbance, nothing was hidden by it: a rank that waits for this one, and for its core since
+    this one's threads have it, does so for the same cause. `there`: how much of the disturbance the job's other steps
     have as well, 0 to 1. It falls on one rank as often as on another: half of what it hid here, it does not there.
     """
+    free = dealt if dealt is not None and dealt.value > undisturbed.value else undisturbed
     # dealt out beside what disturbs the steps, it has half of what that hides of it: as they were, they lacked all
     hidden = max(0.0, free.value - told.value) if dealt else 0.0
     usual = told.value if dealt else (told.value + free.value) / 2
-    low, high = max(min(told.low, free.value) - hidden, free.low / ranks), max(told.high, free.high)
-    high = min(high, max(free.high, told.value, *one.in_each_ms))  # no more than it takes where it takes most
+    low = max(min(told.low, undisturbed.value, free.value) - hidden, free.low / ranks)
+    high = max(told.high, free.high)
+    high = min(
+        high, max(undisturbed.high, free.value, told.value, *one.in_each_ms)
+    )  # no more than it takes where it takes most
     value = free.value - there * (free.value - usual)
     return Interval(min(max(value, low), high), low, high)
 
@@ -128,7 +150,7 @@ def _alike(what: What) -> tuple[What, ...]:
 def _how_disturbed(scene: Scene, chance: Disturbances) -> float:
     """Return how much of what disturbs the profiled steps the job's other steps have, 0 to 1, by how long they are."""
     known, profiled = scene.replayer.known_ns, scene.replayer.base_ns
-    if known is None or known.high >= profiled or not chance:
+    if known is None or known.value >= profiled or not chance:
         return 1.0
     calm = profiled - 1e6 * gained_ms(scene.replayer, Change(without=chance))
     return min(max((known.value - calm) / (profiled - calm), 0.0), 1.0) if calm < profiled else 1.0

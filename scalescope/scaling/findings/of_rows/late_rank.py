@@ -1,5 +1,6 @@
 """What a job's own rows say of the rank that the others wait for, where a window of a few steps sizes it by chance."""
 
+import statistics
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -9,9 +10,12 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.answer_steps import LateInSteps
 from scalescope.scaling.finding import (
+    AT_LEAST,
     IN_STEPS,
+    INPUTS,
     LATE,
     STEADY_STEPS,
+    Code,
     EvidenceRow,
     Finding,
     Remedy,
@@ -26,6 +30,8 @@ from scalescope.scaling.findings.shares import bounded_means
 
 #: A finding is why a rank is late where it is so much of all that is found of that rank.
 _EXPLAINED = 0.6
+#: What a rank computes longer: of ranks that compute on cores all steps tell by how much the step would be shorter.
+_COMPUTES: tuple[Code, ...] = ("own_work", "more_work", "slower_compute")
 #: Evidence of what a rank's host stands still for, and the others' hosts at the same place.
 _GAPS = ("gap_before ", "gap_in ")
 
@@ -40,21 +46,20 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     loading = next((one for one in named if one.code == "data_loading"), None)
     whole = sum(weight(one) for one in named)
     if loading is not None and weight(loading) >= _EXPLAINED * whole and not _agree(loading, late):
-        return _with_sized(findings, loading, late)
-    known = next((one for one in named if _is_better_known(late, one, analysis)), None)
-    if known is not None and weight(known) >= _EXPLAINED * sum(
-        weight(one) for one in named if not is_within_noise(one)
-    ):
-        return _with_sized(findings, known, late)
+        return _with_sized(findings, loading, late, analysis)
+    sure = [one for one in named if not is_within_noise(one) or is_certain(one)]
+    known = next((one for one in sure if _is_better_known(late, one, analysis)), None)
+    if known is not None and weight(known) >= _EXPLAINED * sum(map(weight, sure)):
+        return _with_sized(findings, known, late, analysis)
     # hosts that compute are late as well for what others do on their cores: that must be known to be left out
     if any(not is_within_noise(one) for one in named) or (analysis.activity == "cpu" and not late.delays_known):
         return list(findings)
     known = next((one for one in named if is_certain(one) and weight(one) >= _EXPLAINED * whole), None)
     if known is not None and _comes_to(known, late):
-        return _with_sized(findings, known, late)
+        return _with_sized(findings, known, late, analysis)
     still = next((one for one in named if _stands_still(one, late)), None)
     if still is not None:
-        return _with_sized(findings, still, late)
+        return _with_sized(findings, still, late, analysis)
     if _is_contradicted(late, analysis):
         return list(findings)
     unpriced = [one for one in findings if one.ms is None and one.code != "nothing"]
@@ -62,8 +67,10 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     return [*ranked([_of_window(late, analysis), *priced]), *unpriced]
 
 
-def _with_sized(findings: Sequence[Finding], finding: Finding, late: LateInSteps) -> list[Finding]:
-    sized = _sized(finding, late)
+def _with_sized(
+    findings: Sequence[Finding], finding: Finding, late: LateInSteps, analysis: RunAnalysis
+) -> list[Finding]:
+    sized = _sized(finding, late, analysis)
     return ranked([sized if one is finding else one for one in findings])
 
 
@@ -75,11 +82,40 @@ def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis)
     ms, low, high = finding.ms, finding.low_ms, finding.high_ms
     if analysis.activity != "cpu" or not late.delays_known or not ms or low is None or high is None:
         return False
-    there = (finding.code == "own_work" and is_certain(finding)) or _stands_still(finding, late)
-    if is_within_noise(finding) or finding.at_most or not there:
+    if finding.at_most or is_now_and_then(finding):
         return False
-    meet = low <= late.high_ms and late.low_ms <= high
-    return meet and (late.high_ms - late.low_ms) / late.ms < (high - low) / ms
+    all_ms, all_low, all_high = _cost(late, finding, analysis)
+    if finding.code in _COMPUTES:
+        seen_ms = _seen_ms(finding, analysis)
+    elif _stands_still(finding, late) and not is_within_noise(finding):
+        seen_ms = 0.0
+    else:
+        return False
+    if low <= all_high and all_low <= high:
+        return all_low > 0 and (all_high - all_low) / all_ms < (high - low) / ms
+    return all_low > 0 and seen_ms >= _EXPLAINED * late.ms
+
+
+def _seen_ms(finding: Finding, analysis: RunAnalysis) -> float:
+    """Return for how long a rank may compute beyond the others by what it is given, whatever its few steps cost.
+
+    By so many times the others' data, or by products that take so many times as long at least; 0 where neither tells.
+    """
+    times = next((one.value for one in finding.evidence if one.name in (INPUTS, AT_LEAST) and one.value), None)
+    others = [one.compute_ms for one in bounded_means(analysis) if one.rank != finding.rank]
+    return (times - 1) * statistics.median(others) if times is not None and others else 0.0
+
+
+def _cost(late: LateInSteps, finding: Finding, analysis: RunAnalysis) -> tuple[float, float, float]:
+    """Return what all steps say that a cause costs, with its interval, ms.
+
+    Longer compute becomes as long as the others'; what waits behind a host that stands still, or loads, goes with that.
+    """
+    saved, low, high = late.saved_ms, late.saved_low_ms, late.saved_high_ms
+    told = analysis.activity == "cpu" and late.delays_known
+    if told and finding.code in _COMPUTES and saved is not None and low is not None and high is not None:
+        return saved, low, high
+    return late.ms, late.low_ms, late.high_ms
 
 
 def _is_contradicted(late: LateInSteps, analysis: RunAnalysis) -> bool:
@@ -123,16 +159,17 @@ def _agree(loading: Finding, late: LateInSteps) -> bool:
     return low <= late.ms <= high
 
 
-def _sized(finding: Finding, late: LateInSteps) -> Finding:
+def _sized(finding: Finding, late: LateInSteps, analysis: RunAnalysis) -> Finding:
     # in how many steps of a window it is there says nothing beside what all steps cost
     told = (LATE, STEADY_STEPS) if is_of_steady_steps(finding) else (LATE, STEADY_STEPS, IN_STEPS)
     evidence = (*(one for one in finding.evidence if one.name not in told), *_evidence(late))
+    ms, low, high = _cost(late, finding, analysis)
     return replace(
         finding,
-        ms=late.ms,
-        low_ms=late.low_ms,
-        high_ms=late.high_ms,
-        fraction=late.ms / late.mean_step_ms,
+        ms=ms,
+        low_ms=low,
+        high_ms=high,
+        fraction=ms / late.mean_step_ms,
         evidence=evidence,
         backed="measured",
         at_most=False,

@@ -26,7 +26,7 @@ def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
 
     What a window shows of the same cause is part of it, and less.
     """
-    kept = [one for one in findings if not is_of_steady_steps(one) or (is_late(one) and one.code == "data_loading")]
+    kept = [one for one in findings if not is_of_steady_steps(one) or (is_late(one) and one.code != "unsteady")]
     if analysis.growing is not None:  # which is told by itself, and is why they differ
         kept = [one for one in kept if one.code != "unsteady" or one.rank is not None] or kept
     found = _finding(analysis)

@@ -45,9 +45,17 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
         half = half_by_stretches([_late_ms(row, rank) for row in marked])
     if half >= share * mean_step:
         return None
+    # cores that others have make what it does beyond them longer, or hide it: so far the interval reaches
+    saved_ms, with_waits_ms = (
+        share * mean_step * _saved(own, rank) / late[rank]
+        for own in ([_net_ms(row) for row in marked], [row.own_ms for row in marked])
+    )
     return LateInSteps(
         rank=rank,
         ms=share * mean_step,
+        saved_ms=saved_ms,
+        saved_low_ms=max(0.0, min(saved_ms - half, with_waits_ms)),  # known no better than what the rank is late by
+        saved_high_ms=min(max(saved_ms + half, with_waits_ms), mean_step),
         low_ms=share * mean_step - half,
         high_ms=min(share * mean_step + half, mean_step),
         mean_step_ms=mean_step,
@@ -58,9 +66,30 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
 
 def _late_ms(row: StepRow, rank: int) -> float:
     """Return how long after all others a rank is ready in a step, but for what each waited for a core."""
+    return max(0.0, _later_ms(_net_ms(row), rank))
+
+
+def _later_ms(own: Sequence[float], rank: int) -> float:
+    """Return the same of ranks' own times, below 0 where another rank is ready after it."""
+    return own[rank] - max(ms for one, ms in enumerate(own) if one != rank)
+
+
+def _net_ms(row: StepRow) -> list[float]:
+    """Return each rank's own time in a step without what it waited for a core."""
     delays = _own_delays(row) or _delays(row)
-    own = [max(0.0, ms - max(0.0, delay)) for ms, delay in zip(row.own_ms, delays, strict=True)]
-    return max(0.0, own[rank] - max(ms for one, ms in enumerate(own) if one != rank))
+    return [max(0.0, ms - max(0.0, delay)) for ms, delay in zip(row.own_ms, delays, strict=True)]
+
+
+def _saved(own: Sequence[Sequence[float]], rank: int) -> float:
+    """Return by how much steps would be shorter, in the mean, if a rank took as long as the others do in the mean.
+
+    By ranks' own times in each step. Of ranks that are alike one is the last in each, by chance, and the others wait
+    for it: that stays.
+    """
+    others = (statistics.fmean(ms for one, ms in enumerate(row) if one != rank) for row in own)
+    excess = max(0.0, statistics.fmean(row[rank] for row in own) - statistics.fmean(others))
+    later = [_later_ms(row, rank) for row in own]
+    return statistics.fmean(max(0.0, ms) - max(0.0, ms - excess) for ms in later)
 
 
 def _late_at_least_ms(row: StepRow, rank: int) -> float:
