@@ -67,6 +67,10 @@ class GlooJob:
         """Let what a rank has run since then be inside an operator of this name."""
         self._event(rank, "cpu_op", name, begun - 1_000, self.now[rank] - 1_000)
 
+    def annotate(self, rank: int, name: str, begun: int, ended: int) -> None:
+        """Let a rank say what it did meanwhile, as an optimizer's step does."""
+        self._event(rank, "user_annotation", name, begun, ended)
+
     def compile(self, ms: float, runs_ms: float) -> None:
         """Let all ranks run a function that is compiled first."""
         for rank in range(self.world_size):

@@ -218,3 +218,22 @@ def test_steps_that_lie_as_far_apart_by_themselves_contradict_no_traces() -> Non
     assert _off_ms(run, replayer) == 12.8
     run.as_run.untraced_by = "given"  # a step of another run knows nothing of this one's
     assert _off_ms(run, replayer) < 6.0
+
+
+STARVED = Finding(
+    code="host_starved", ms=3.9, low_ms=3.2, high_ms=4.7, fraction=0.03, backed="replay",
+    evidence=(EvidenceRow(kind="figure", name="interruptions", ms=5.9, calls=8.0, share=0.2),),
+    remedy=Remedy(cure="free_cores"),
+)  # fmt: skip
+
+
+def test_whose_threads_have_a_starved_hosts_cores_is_told_no_surer_than_it_is_known() -> None:
+    """Two ranks alone on two cores heard `others use their cores`, and nobody else was there."""
+    own = [[6.0, 7.0]] * 20  # no more than the job's own threads make them wait
+    (full,) = (because(one) for one in told(rows(own), [STARVED]).findings if one.code == "host_starved")
+    assert "2 threads compute on 2 cores, where the job's other threads" in full and "other processes may" in full
+    (room,) = (because(one) for one in told(rows(own), [STARVED], (2, 8)).findings if one.code == "host_starved")
+    (trace,) = (because(one) for one in told(rows([]), [STARVED]).findings if one.code == "host_starved")
+    for text in (room, trace):
+        assert "other threads have their cores, of other processes or the job's own" in text
+    assert not any("others use" in text for text in (full, room, trace))

@@ -42,7 +42,7 @@ def test_cores_that_workers_take_are_told_with_the_workers_as_suspects(tmp_path:
     one = answer.findings[0]
     assert (one.code, one.rank) == ("host_starved", None)
     assert one.ms == pytest.approx(cost, rel=0.25)
-    assert "perhaps the worker processes of their own loaders" in because(one)
+    assert "perhaps those of their own loaders' worker processes" in because(one)
     assert one.remedy is not None and "loaders' workers" in cure_text(one.remedy)
     assert all(found.code != "data_loading" for found in answer.findings)
 

@@ -21,6 +21,7 @@ Code = Literal[
     "host_stall",  # a gap in which the host launches nothing: sleep, garbage collection, I/O, a lock
     "host_starved",  # everything that a rank's host does takes longer than on the others: its cores are shared
     "host_bound",  # the devices wait for launches, on all ranks
+    "element_reads",  # a loop of Python reads a host's tensors value by value
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
     "recompilation",
     "allocation",  # memory taken from, or given back to, the driver in a step
@@ -61,7 +62,9 @@ Cure = Literal[
     "fewer_threads",
     "cheaper_workers",  # of loaders, on the cores that ranks compute on
     "compile",
+    "whole_tensors",  # in place of a loop of Python over their elements, rows, or over many of them
     "drop_synchronisation",
+    "read_at_once",  # what is read value by value
     "fixed_shapes",
     "keep_memory",
     "copy_ahead",
@@ -167,6 +170,9 @@ EACH_PASS = "each_pass_after"
 #: Evidence that others have the cores: `calls` of a rank's operators a step take `ms` longer than at their shortest,
 #: and most of them as long as ever; all together `value` times as long.
 CORES_BY_TURNS = "cores_by_turns"
+#: Evidence that most of a step's operators are of a loop of Python: `calls` of them, between which it takes `ms`; the
+#: name ends with what lies before it.
+LOOP_AFTER = "loop_of_python_after"
 #: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
 LOCK_WAITS = "lock_waits"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
@@ -181,6 +187,8 @@ SHOWN_BY_WAITS = "shown_by_waits"
 HIDDEN = "hidden_by_devices"
 #: What devices do: it is there whatever recording costs the hosts.
 ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "throttled", "alternating_load")
+#: The figure of loops that read value by value: how many values a rank and step, and what that takes a step.
+ELEMENTS_READ = "elements_read"
 #: The figure that says what kernels take that compute values for being read alone, as it seems.
 READ_VALUES = "read_values"
 #: The figure that says how many times the others' inputs a rank computes on, by shapes or as its script told.

@@ -367,8 +367,8 @@ def _run_delay(answer: Comparison, noise: Noise) -> str:
         return ""
     there, here = ("nothing tells" if ms is None else f"{figure(ms, 1)} ms" for ms in waited)
     return (
-        f"; a rank waits for a core for so long of a step: {there} there, {here} here (other processes had it, or more "
-        "threads of the job than cores): the bounds hold that, and a machine left alone gives narrower ones"
+        f"; a rank waits for a core for so long of a step: {there} there, {here} here (other processes had it, or "
+        "other threads of the job): the bounds hold that, and a machine left alone gives narrower ones"
     )
 
 

@@ -83,9 +83,17 @@ CURES: dict[Cure, CureText] = {
         "launch less: compile the step",
         "torch.compile(model), with mode='reduce-overhead' for CUDA graphs; larger batches",
     ),
+    "whole_tensors": CureText(
+        "compute on whole tensors, not element by element in a loop of Python",
+        "x.sum(dim=1) for all rows at once, torch.stack(tensors) for many tensors; tensor.tolist() for figures",
+    ),
     "drop_synchronisation": CureText(
         "take the synchronisation out of the step",
         "no .item(), .cpu() or synchronize() in each step: keep figures on the device, read them every so many steps",
+    ),
+    "read_at_once": CureText(
+        "read values all at once, not one by one",
+        "tensor.tolist() or tensor.numpy() once, before the loop of Python; figures for a log every so many steps",
     ),
     "fixed_shapes": CureText(
         "keep shapes fixed, so that nothing is compiled anew",
@@ -275,9 +283,15 @@ IN_JAX: dict[Cure, CureText] = {
     "compile": CureText(
         "launch less: jit the whole step", "jax.jit around loss, gradients and update, with donated state"
     ),
+    "whole_tensors": CureText(
+        "compute on whole arrays, not element by element in a loop of Python", "jax.vmap, or jnp on all rows at once"
+    ),
     "drop_synchronisation": CureText(
         "take the synchronisation out of the step",
         "no block_until_ready(), float() or np.asarray() in each step: read figures every so many steps",
+    ),
+    "read_at_once": CureText(
+        "read values all at once, not one by one", "np.asarray(array).tolist() once, before the loop of Python"
     ),
     "fixed_shapes": CureText(
         "keep shapes fixed, so that nothing is compiled anew", "pad batches; jax_log_compiles=True tells"

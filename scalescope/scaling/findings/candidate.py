@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -15,6 +16,7 @@ from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.ranks.elements import ElementsRead, elements_read
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import Replayer
@@ -74,13 +76,22 @@ class Scene:
         """Return a part of the mean rank's step as run, ms."""
         return share_ms(self.analysis, part)
 
+    @cached_property
+    def element_loops(self) -> dict[int, ElementsRead]:
+        """What each rank's host reads element by element; ranks that hardly do so are not in it."""
+        graph, steps = self.replayer.graph, self.side.steps
+        found = {rank: elements_read(graph, rank, steps) for rank in self.side.ranks}
+        return {rank: one for rank, one in found.items() if self.worth_a_look(one.ns / 1e6)}
+
     @property
     def longest_between_ms(self) -> float:
         """For how long a rank's host does other things than it computes with, ms a step, where that is longest.
 
-        Where hosts compute. For how long one stands still at one place, step after step, is no launching.
+        Where hosts compute. For how long one stands still at one place, step after step, is no launching, and neither
+        is what it takes to read element by element.
         """
-        stalled = dict.fromkeys(self.side.ranks, 0.0)
+        loops = self.element_loops
+        stalled = {rank: loops[rank].calling_ns / 1e6 if rank in loops else 0.0 for rank in self.side.ranks}
         for cause in self.host or ():
             if cause.code == "host_stall" and not cause.now_and_then:
                 for rank, ns in cause.own_ns or ((cause.rank, cause.typical_ns),):

@@ -16,6 +16,7 @@ from scalescope.scaling.findings.detectors.alternating_load import alternating_l
 from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
 from scalescope.scaling.findings.detectors.data_loading import data_loading
+from scalescope.scaling.findings.detectors.element_reads import element_reads
 from scalescope.scaling.findings.detectors.gradients import gradients
 from scalescope.scaling.findings.detectors.host_bound import host_bound, host_bound_behind
 from scalescope.scaling.findings.detectors.host_causes import host_causes
@@ -42,6 +43,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     slower_compute,
     shared_device,
     alternating_load,
+    element_reads,
     host_bound,
     copies,
     gradients,

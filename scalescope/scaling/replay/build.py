@@ -99,6 +99,8 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         graph.loading.update(first + at for at in _that_load(record))
     graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
     graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
+    if record.activity != "cpu":
+        graph.elements[rank] = record.elements
     if paced := _paced_calls(record):
         graph.paced[rank] = paced
     graph.gradients[rank] = [

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from scalescope.scaling.rank.element_reads import ElementsBefore
 from scalescope.scaling.replay.node_columns import Array, NodeColumns
 
 Floats = npt.NDArray[np.float64]
@@ -140,6 +141,8 @@ class Graph:
     slowed: list[float] = field(default_factory=list)
     #: by rank: its calls before which the host waits, each time, for a batch that a worker process makes
     paced: dict[int, list[int]] = field(default_factory=dict)
+    #: by rank: what its host, beside a device, reads element by element before its calls; {} of ranks on CPUs
+    elements: dict[int, list[ElementsBefore]] = field(default_factory=dict)
     led: set[int] = field(default_factory=set)  # ranks whose hosts begin ahead of the trace (replay/host_cost.py)
     shared: _Shared = field(default_factory=_Shared, repr=False, compare=False)
 

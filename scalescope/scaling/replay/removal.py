@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph, median
 from scalescope.scaling.replay.ranks.copying import free_clones, free_copies, free_launches_of_copies, takes_time
+from scalescope.scaling.replay.ranks.elements import free_elements
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
@@ -31,6 +32,7 @@ What = Literal[
     "clones",  # what is copied within a device, of which nothing else is taken out
     "waits",  # the host's own waits for the device, with the copies that they are for
     "reads",  # the same, with what computes the values that are read one after another
+    "elements",  # reading a host's tensors element by element, with the calls that do it
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
     "rounds",  # of several collectives all but one
     "pause",  # so much of the longest time that the host takes for a launch, in each step
@@ -70,6 +72,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
                 free_launches_of_copies(graph, side, rank)
         elif removal.what == "clones":
             free_clones(graph, rank)
+        elif removal.what == "elements":
+            free_elements(graph, rank)
         elif removal.what in ("waits", "reads"):
             _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank, for_collectives=not on_cpu)

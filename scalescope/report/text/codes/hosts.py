@@ -19,12 +19,14 @@ from scalescope.scaling.finding import (
     ANOMALY,
     BESIDE,
     CORES_BY_TURNS,
+    ELEMENTS_READ,
     EVERY,
     HIDDEN,
     IN_STEPS,
     LATE,
     LOADER_WORKERS,
     LOCK_WAITS,
+    LOOP_AFTER,
     READ_VALUES,
     SHOWN_BY_WAITS,
     EvidenceRow,
@@ -156,20 +158,40 @@ def _waits_for_cores(finding: Finding) -> str:
     return f"{waiting} for a core, {others} ({compute})"
 
 
+def _threads_on_cores(finding: Finding) -> tuple[int, int]:
+    """Return with how many threads the ranks of a host compute, and on how many cores; (0, 0) where nothing tells."""
+    threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
+    if threads is None or cores is None or threads.value is None or cores.value is None:
+        return 0, 0
+    return round(threads.value), round(cores.value)
+
+
+def _who_has(finding: Finding, cores: str) -> str:
+    """Return who has a host's cores meanwhile, as far as that is known: no trace says whose threads they are."""
+    remedy = finding.remedy
+    if remedy is None or remedy.alone:
+        return f"other threads have {cores}, of other processes or of the job itself"
+    moving = {"gloo": "gloo's", "mpi": "MPI's"}.get(remedy.backend or "", "those that move its data")
+    threads, number = _threads_on_cores(finding)
+    if threads >= number > 0:
+        compute = f"{counted(threads, 'thread')} compute{'s' * (threads == 1)} on {counted(number, 'core')}"
+        return f"{compute}, where the job's other threads ({moving}) take turns with them, and other processes may"
+    return f"other threads have {cores}, of other processes or the job's own ({moving}, a loader's)"
+
+
 def starved(finding: Finding) -> str:
     if is_wait_for_cores(finding):
         return _waits_for_cores(finding)
-    threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
-    if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
-        number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
-        return f"the ranks compute with {counted(round(threads.value), 'thread')} on {number}, which take turns"
+    threads, cores = _threads_on_cores(finding)
+    if threads > cores > 0:
+        return f"the ranks compute with {counted(threads, 'thread')} on {counted(cores, 'core')}, which take turns"
     if (waits := row_of(finding, LOCK_WAITS)) is not None:
         return lock_waits(finding, waits)
     if (turns := row_of(finding, CORES_BY_TURNS)) is not None and turns.ms is not None:
         whose, which = ("a rank's", "their") if finding.rank is None else ("its", "its")
         return (
             f"a few of {whose} operators, now here and now there, take {milliseconds(turns.ms)} a step longer than at "
-            f"their shortest, and the rest as long as ever: others use {which} cores"
+            f"their shortest, and the rest as long as ever: {_who_has(finding, f'{which} cores')}"
         )
     row, off = row_of(finding, "host_ms"), row_of(finding, "interruptions")
     if off is not None and off.ms is not None:
@@ -179,12 +201,15 @@ def starved(finding: Finding) -> str:
         waits_ms = (workers.ms or 0.0) if workers is not None else 0.0
         late = f", and wait {milliseconds(waits_ms)} for batches" if waits_ms >= _A_WORD_MS else ""
         # where Python runs, it may wait for the interpreter as well
-        lock = ", or hold the interpreter's lock" if (off.share or 0.0) >= _MOSTLY and workers is None else ""
-        among = ", perhaps the worker processes of their own loaders" if workers is not None else ""
-        return (
-            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there{late}: "
-            f"others use {which} cores{lock}{among}"
+        lock = (
+            "; or another thread holds the interpreter's lock"
+            if (off.share or 0.0) >= _MOSTLY and workers is None
+            else ""
         )
+        who = _who_has(finding, f"{which} cores")
+        if workers is not None:
+            who = f"other threads have {which} cores, perhaps those of their own loaders' worker processes"
+        return f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there{late}: {who}{lock}"
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"
     return (
@@ -193,13 +218,25 @@ def starved(finding: Finding) -> str:
     )
 
 
+def _loop_among(finding: Finding) -> str:
+    """Return what of a step's operators are a loop's, and where it lies; "" where most of them are not."""
+    loop = next((one for one in finding.evidence if one.name.startswith(LOOP_AFTER)), None)
+    if loop is None or loop.calls is None:
+        return ""
+    by = [f"{one.name} {one.calls:,.0f} times" for one in finding.evidence if one.kind == "operator" and one.calls]
+    place = loop.name.removeprefix(LOOP_AFTER).strip().removeprefix("Optimizer.step#")
+    where = f"after {called(place)}" if place else "at its begin"
+    return f", {loop.calls:,.0f} of which are run by a loop of Python {where} ({listing(by)}),"
+
+
 def host_bound(finding: Finding) -> str:
     row, launches = row_of(finding, "idle_launch"), row_of(finding, "launches")
     if is_on_cpu(finding) and row is not None and row.ms:
         count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
         idle = milliseconds(row.ms)
         doing = host_does(finding, "do", "does")
-        return f"between the {count}operators of a step {doing} other things, such as Python, for up to {idle}"
+        among = _loop_among(finding)
+        return f"between the {count}operators of a step{among} {doing} other things, such as Python, for up to {idle}"
     if is_on_cpu(finding):
         return f"between the operators of a step {host_does(finding, 'do', 'does')} other things, such as Python"
     waiting = "the devices wait" if is_of_several(finding) else "the device waits"
@@ -217,6 +254,14 @@ def host_bound(finding: Finding) -> str:
         else ""
     )
     return f"{idle}, {launches.calls:,.0f} of them{turns}"
+
+
+def element_reads(finding: Finding) -> str:
+    row = row_of(finding, ELEMENTS_READ)
+    count = f"{row.calls:,.0f} values a step" if row is not None and row.calls else "values"
+    by = [one.name for one in finding.evidence if one.kind == "operator"]
+    named = f" ({listing(by)})" if by else ""
+    return f"{host_does(finding, 'read', 'reads')} {count} one by one, in a loop of Python{named}"
 
 
 def synchronising(finding: Finding) -> str:

@@ -16,7 +16,15 @@ from scalescope.report.text.codes.exchanges import (
     small_collectives,
 )
 from scalescope.report.text.codes.host_places import called
-from scalescope.report.text.codes.hosts import debug_mode, host_bound, loading, stall, starved, synchronising
+from scalescope.report.text.codes.hosts import (
+    debug_mode,
+    element_reads,
+    host_bound,
+    loading,
+    stall,
+    starved,
+    synchronising,
+)
 from scalescope.scaling.finding import (
     LATE,
     LAUNCHES_DIFFER,
@@ -100,6 +108,7 @@ CODES: dict[Code, CodeText] = {
     "host_stall": CodeText("a stalled host", stall),
     "host_starved": CodeText("a starved host", starved),
     "host_bound": CodeText("launching", host_bound),
+    "element_reads": CodeText("reading one by one", element_reads),
     "synchronising": CodeText("synchronising", synchronising),
     "recompilation": CodeText("recompilation", lambda one: longer(one, "code is compiled in the step")),
     "allocation": CodeText("allocation", lambda one: longer(one, "memory is taken from the driver in the step")),

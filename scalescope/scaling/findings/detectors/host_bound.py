@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.finding import BESIDE, HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.hosts.python_loops import python_loop
 from scalescope.scaling.replay.change import Change
 
 #: A step that has by so much more of all idle time than any other has another cause of it.
@@ -56,17 +57,25 @@ def _candidate(scene: Scene, idle: tuple[EvidenceRow, ...]) -> Candidate:
         (one.count or 0.0 for cause in scene.host or () if cause.code == "host_bound" for one in cause.evidence
          if one.name == BESIDE), default=0.0,
     )  # fmt: skip
-    launches = sum(len(scene.side.launches[rank, 0].activity) for rank in scene.side.ranks) / len(scene.side.ranks)
+    ranks = scene.side.ranks
+    read = 0.0
+    if scene.replayer.on_cpu:  # what reads element by element is launched for another reason
+        read = sum(sum(one.calls.values()) for one in scene.element_loops.values())
+    launches = (sum(len(scene.side.launches[rank, 0].activity) for rank in ranks) - read) / len(ranks)
+    loop = python_loop(scene)
     return Candidate(
         code="host_bound",
         change=Change(host_free=True),
         evidence=(
             *idle,
             EvidenceRow(kind="figure", name="launches", calls=launches),
+            *loop,
             *([EvidenceRow(kind="figure", name=BESIDE, calls=beside)] if beside else []),
         ),
         remedy=Remedy(cure="launch_apart")
         if beside
+        else Remedy(cure="whole_tensors")
+        if loop
         else Remedy(cure="compile", overrides=() if scene.replayer.on_cpu else scene.overrides("compile=true")),
         at_most=True,
     )

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from scalescope.records.steps.core_waits import WAITS_FOR_CORES
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
@@ -32,12 +34,13 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     In place of what the profiled ones show of the same, unless that costs more.
     """
     waits = analysis.step_times.core_waits if analysis.step_times is not None else None
-    if waits is None or analysis.activity != "cpu" or not _is_worth_it(waits):
+    if waits is None or analysis.activity != "cpu":
         return list(findings)
     own = _finding(waits)
     same = [one for one in findings if _is_the_same(one)]
-    if any(_is_known(one) or (one.rank == own.rank and weight(one) >= weight(own)) for one in same):
-        return list(findings)
+    costlier = any(_is_known(one) or (one.rank == own.rank and weight(one) >= weight(own)) for one in same)
+    if costlier or not _is_worth_it(waits):
+        return [_with_threads(one, waits) if one in same else one for one in findings]
     others = [one for one in findings if one not in same and one.code != "nothing"]
     unpriced = [one for one in others if one.ms is None]
     return [*ranked([own, *(one for one in others if one.ms is not None)]), *unpriced]
@@ -57,9 +60,19 @@ def _is_known(one: Finding) -> bool:
     return one.remedy is not None and one.remedy.cure in _KNOWN
 
 
-def _finding(waits: CoreWaits) -> Finding:
+def _with_threads(one: Finding, waits: CoreWaits) -> Finding:
+    """Return a finding with what is known of the threads that share its cores."""
+    known = {row.name for row in one.evidence}
+    return replace(one, evidence=(*one.evidence, *(row for row in _threads(waits) if row.name not in known)))
+
+
+def _threads(waits: CoreWaits) -> list[EvidenceRow]:
     told = (("threads", waits.threads), ("cores", waits.cores))
-    figures = [EvidenceRow(kind="figure", name=name, value=float(count)) for name, count in told if count is not None]
+    return [EvidenceRow(kind="figure", name=name, value=float(count)) for name, count in told if count is not None]
+
+
+def _finding(waits: CoreWaits) -> Finding:
+    figures = _threads(waits)
     remedy = Remedy(cure="free_cores")
     if waits.has_too_many_threads and waits.cores is not None:
         remedy = Remedy(cure="fewer_threads", size=float(max(1, waits.cores // max(1, len(waits.profiled_ms)))))

@@ -5,6 +5,7 @@ from bisect import bisect_right
 import numpy as np
 
 from scalescope.scaling.rank.communication import communication_calls
+from scalescope.scaling.rank.element_reads import elements_before
 from scalescope.scaling.rank.loading import copies_to_host, data_loading, waits_for_workers
 from scalescope.scaling.rank.partition import device_layers, device_windows
 from scalescope.scaling.rank.phases import find_phases
@@ -76,6 +77,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}
     starts, ends = call_times(result)
     result.recorded = count_recorded(trace, starts, ends, threads)
+    result.elements = elements_before(trace, starts, ends, threads, result.data)
     result.own, result.multiplied = trace.header.own, trace.multiplied
     return result
 

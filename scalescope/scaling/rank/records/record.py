@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.element_reads import ElementsBefore
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows
 from scalescope.scaling.rank.recorded import Recorded
 from scalescope.scaling.trace.header import OwnMetadata
@@ -78,6 +79,7 @@ class RankRecord:
     blocks: list[int] = field(default_factory=list)  # by activity: of a kernel's grid, 0 where that is not told
     from_workers: Intervals = EMPTY  # of `data`, when the host waits for batches of worker processes
     cut_communication: bool = False  # see CpuTimeline
+    elements: list[ElementsBefore] = field(default_factory=list)  # that a device's host reads one by one
     phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
 
 
