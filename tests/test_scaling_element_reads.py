@@ -80,8 +80,9 @@ def test_a_loop_of_other_operators_is_named_with_its_place(tmp_path: Path, insid
                 job.compute(0.004, name)
                 job.sleep(0, 0.004)
                 job.sleep(1, 0.004)
-        for rank, begin in begun.items() if inside is not None else ():
-            job.annotate(rank, inside, begin - 1_000, job.now[rank] + 1_000)
+        if inside is not None:
+            for rank, begin in begun.items():
+                job.annotate(rank, inside, begin - 1_000, job.now[rank] + 1_000)
         job.all_reduce(2.0)
     (one,) = [one for one in analysed(job.write(tmp_path), step_ms=34.5).findings if one.code == "host_bound"]
     told = "1,200 of which are run by a loop of Python after aten::mm (aten::abs 600 times and aten::sum 600 times)"
@@ -149,7 +150,7 @@ def _beside_a_device(folder: Path, reads: int, *, of_device: bool = False, step_
 
 
 def test_a_device_that_waits_for_a_host_which_reads_its_own_tensors_is_told_the_same(tmp_path: Path) -> None:
-    """*The device waits for launches* was told, and to compile. Without the reads a step takes 2.68 ms."""
+    """Before, `the device waits for launches`, and to compile. Without the reads a step takes 2.68 ms."""
     (first, *others) = _beside_a_device(tmp_path / "reads", 1_500, step_ms=9.0).findings
     assert first.code == "element_reads" and "the host reads 1,500 values a step one by one" in because(first)
     assert first.ms == pytest.approx(9.0 - 2.68, rel=0.05)

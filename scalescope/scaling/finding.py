@@ -170,9 +170,9 @@ EACH_PASS = "each_pass_after"
 #: Evidence that others have the cores: `calls` of a rank's operators a step take `ms` longer than at their shortest,
 #: and most of them as long as ever; all together `value` times as long.
 CORES_BY_TURNS = "cores_by_turns"
-#: Evidence that most of a step's operators are of a loop of Python: `calls` of them, between which it takes `ms`; the
-#: name ends with what lies before it.
-LOOP_AFTER = "loop_of_python_after"
+#: Evidence of loops of Python, `calls` and `ms` a step: how many operators of a step's one runs, and what lies between
+#: them (the name ends with what is before it); how many values are read one by one, and what that takes.
+LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
 #: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
 LOCK_WAITS = "lock_waits"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
@@ -187,14 +187,12 @@ SHOWN_BY_WAITS = "shown_by_waits"
 HIDDEN = "hidden_by_devices"
 #: What devices do: it is there whatever recording costs the hosts.
 ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "throttled", "alternating_load")
-#: The figure of loops that read value by value: how many values a rank and step, and what that takes a step.
-ELEMENTS_READ = "elements_read"
 #: The figure that says what kernels take that compute values for being read alone, as it seems.
 READ_VALUES = "read_values"
-#: The figure that says how many times the others' inputs a rank computes on, by shapes or as its script told.
-INPUTS = "times_the_inputs"
-#: What goes with a cause whose bound is more than the time that it is seen to take: waits behind it, or launches that
-#: other causes hide.
+#: Figures: how many times the others' inputs a rank computes on, by shapes or as its script told; and how many times
+#: what it computes in one step it does in another.
+INPUTS, LOADS = "times_the_inputs", "times_the_load"
+#: What goes with a cause whose bound is more than it is seen to take: waits behind it, or launches that others hide.
 GOES_WITH_IT = "goes_with_it"
 #: The figure that says how many of its launches a step look for NaN behind the backward pass's nodes.
 ANOMALY = "anomaly_detection"
@@ -202,14 +200,12 @@ ANOMALY = "anomaly_detection"
 BESIDES = "launches_besides"
 #: The figure of what a host takes in and around a block of launches that one rank alone makes, beside its operators.
 AROUND = "host_around"
-#: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
-EXPOSED = "exposed_communication"
+#: Evidence of a step without another finding: communication that nothing hides, or that nothing runs, for much of it.
+EXPOSED, IDLE = "exposed_communication", "idle"
 #: Evidence that steps do not do the same: they launch from `value` to `calls` kernels.
 LAUNCHES_DIFFER = "launches_differ"
 #: Evidence of steps that are longer now and then: how many times as much as in the others a device computes there.
 TIMES_COMPUTE = "times_the_compute"
-#: Evidence of a step without another finding: that nothing runs, for much of it.
-IDLE = "idle"
 #: What may be waiting for another rank before copy engines move data, which no trace tells.
 UNTOLD_WAITS = "untold_waits"
 #: Evidence of a step without another finding, by its kernels' names: what they take that multiply in fp32 without the
@@ -218,14 +214,9 @@ UNTOLD_WAITS = "untold_waits"
 FULL_PRECISION, DOUBLE_PRECISION, UNALIGNED_PRODUCTS = "full_precision", "double_precision", "unaligned_products"
 LAYOUT_CONVERSIONS, SORTED_SCATTERS = "layout_conversions", "sorted_scatters"
 UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
-#: Evidence that a few of a rank's launches, now here and now there, take longer than on the others, and the rest do
-#: not: `calls` a step, by `value` ms each.
-BY_TURNS = "by_turns"
-#: Evidence of launches that take longer than the same ones in other steps, now here and now there: `calls` a step, by
-#: `value` ms each.
-OWN_TURNS = "by_turns_of_others"
-#: The figure that says how many times what it computes in one step a rank does in another.
-LOADS = "times_the_load"
+#: Evidence that a few of a rank's launches, now here and now there, take longer than on the others, or than the same
+#: ones in other steps, and the rest do not: `calls` a step, by `value` ms each.
+BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 #: The figure that says in how many backward passes a step the same gradients are exchanged.
 PASSES = "backward_passes"
 #: The figure that says how many times the others' even the quickest of a rank's products take in each step.
