@@ -95,6 +95,6 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
     assert "sure is" not in headline(told(None, less, tiny))
     wide = msgspec.structs.replace(told(None, late, less), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
     assert headline(wide) == (
-        "after may take as long as before: +1.0 ms of 12.00 is within noise (95%: -16.7% to 33.3%); sure is: idle "
-        "(host late) +0.50 ms."
+        "Sure of after, beside before: idle (host late) +0.50 ms; whether the whole step is longer is within noise: "
+        "+1.0 ms of 12.00 (95%: -16.7% to 33.3%)."
     )

@@ -9,10 +9,10 @@ from scalescope.report.compare.sentences import (
     kernels_sentence,
     names_of,
     noise_sentence,
-    part_name,
     recurring_sentence,
     settings_sentence,
 )
+from scalescope.report.compare.sure import part_name
 from scalescope.report.compare.tables import gate_table, kernels_table, parts_table, points_table, settings_table
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import size

@@ -1,43 +1,29 @@
 """What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
 
-from collections.abc import Sequence
-
 from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
-from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, milliseconds, ordinal, percent
-from scalescope.report.text.cores import WAITED, for_want_of_cores
-from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.compare.answer import (
-    Amount,
-    AmountChange,
-    Comparison,
-    CountedWork,
-    KernelChange,
-    Noise,
-    PartChange,
-    PointChange,
-    RecurringChange,
+from scalescope.report.compare.sure import (
+    FAR_APART,
+    MOST_NAMED,
+    WORTH_NAMING,
+    because,
+    besides,
+    moved,
+    other_job,
+    other_work,
+    part_name,
+    recurring_words,
+    signed,
+    sure_first,
+    told_change,
 )
-from scalescope.scaling.compare.same_work import size_of
+from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, percent
+from scalescope.report.text.cores import WAITED, for_want_of_cores
+from scalescope.scaling.compare.answer import Comparison, Noise, PointChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
-#: More parts are not named in the first sentence.
-_MOST_NAMED = 3
-#: Work besides that takes less of the step is in the table alone.
-_WORTH_NAMING = 0.001
-#: A kernel that makes up so much of a part's change is named.
-_MOST_OF_IT = 0.7
-#: Amounts of work are named in this order, and no more of them.
-_ORDER: tuple[Amount, ...] = ("samples", "flops_a_sample", "collectives", "sent_bytes")
-_MOST_AMOUNTS = 2
-#: What a step does so many times as much of on one side is said before that it takes another time.
-_FAR_APART = 2.0
 #: Of the compute, what has no counterpart on the other side; from here on that may be another job's.
 _ALONE = 0.2
-_WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
-_SIDES = {"only_other": "here", "only_baseline": "there"}
-_REST = "what the traces do not show"
 #: Settings are named in a sentence where they are no more than these; what a device does by itself is none.
 _FEW_SETTINGS = 3
 _STATE = "state."
@@ -47,11 +33,6 @@ def names_of(answer: Comparison) -> tuple[str, str]:
     """Return both sides' names: apart, and short."""
     here, there = answer.baseline, answer.other
     return (here, there) if here != there else (f"A ({here})", f"B ({there})")
-
-
-def part_name(part: PartChange) -> str:
-    """Return a part's name as people meet it: a kernel kind's own, or that of the partition."""
-    return parts.named(part.name).name if part.name in PARTS else _REST if part.name == "rest" else part.name
 
 
 def headline(answer: Comparison) -> str:
@@ -68,19 +49,22 @@ def headline(answer: Comparison) -> str:
     per = " a sample" if answer.by_rate is not None else ""
     per += " on another number of ranks" if answer.reason == "another_world_size" else ""
     if answer.verdict == "same":
-        sure, wide = _other_work(answer), max(-low, high) > WIDE * step
+        wide = max(-low, high) > WIDE * step
         by = f"{signed(change, low, high)} of {figure(step, 2)}"
         bounds = f" (95%: {percent(low / step)} to {percent(high / step)})"
+        cores, repeat = _for_want_of_cores(answer), _once_each(answer, max(-low, high))
+        if wide and (sure := sure_first(answer, here, there)):
+            longer = "longer" if change >= 0 else "shorter"
+            whole = f"whether the whole step{per} is {longer} is within noise: {by}{bounds}{cores}"
+            return f"{capitalized(sure)}; {whole}{repeat}."
         told = f"{there} {'cannot be told from' if wide else 'is as fast as'} {here}{per}, within noise: {by}{bounds}"
-        if wide and sure:  # something of it is told all the same
-            told = f"{there} may take as long as {here}{per}: {by} is within noise{bounds}"
-        return f"{told}{_for_want_of_cores(answer)}{sure}{_once_each(answer, max(-low, high))}."
+        return f"{told}{cores}{'' if wide else other_work(answer)}{repeat}."
     shares = sorted((abs(low / step), abs(high / step)))
-    whose = _other_job(answer) or _perhaps_other_job(answer)
+    whose = other_job(answer) or _perhaps_other_job(answer)
     return (
         f"{whose}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
         f"(95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): {signed(change, low, high)}"
-        f"{_for_want_of_cores(answer)}{_where(answer)}{_besides(answer)}."
+        f"{_for_want_of_cores(answer)}{_where(answer)}{besides(answer)}."
     )
 
 
@@ -103,86 +87,16 @@ def _for_want_of_cores(answer: Comparison) -> str:
     return for_want_of_cores(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited, untold=untold)
 
 
-def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
-    """Return a change with its sign, and as many digits as its interval supports."""
-    digits = digits_of((high - low) / 2)
-    return f"{'+' if change > 0 else '−' if change < 0 else '±'}{figure(abs(change), digits)}{unit}"
-
-
 def _where(answer: Comparison) -> str:
     if not answer.parts:
         return "; where it lies is not known: there are no traces on both sides"
     told = moved(answer)
     if not told:
         return ", and of no single part is the change beyond noise"
-    words = [f"{part_name(one)} {_told(one)}{_because(one, answer)}" for one in told[:_MOST_NAMED]]
-    rest = [one for one in answer.parts if one not in told[:_MOST_NAMED]]
+    words = [f"{part_name(one)} {told_change(one)}{because(one, answer)}" for one in told[:MOST_NAMED]]
+    rest = [one for one in answer.parts if one not in told[:MOST_NAMED]]
     within = all(one.within_noise for one in rest)
     return f", of which {', '.join(words)}" + (", the rest within noise" if within and rest else "")
-
-
-def moved(answer: Comparison) -> list[PartChange]:
-    """Return the parts of whose change something is sure, most first: it is beyond noise, or more or less is done."""
-    least = _WORTH_NAMING * (answer.baseline_ms or 0.0)
-    sure = [one for one in answer.parts if not one.within_noise or abs(one.told_ms or 0.0) > least]
-    return sorted(sure, key=lambda one: -abs(one.told_ms or 0.0))
-
-
-def _told(part: PartChange, unit: str = "") -> str:
-    """Return what is sure of a part's change: all of it, or what more kernels take."""
-    if (more := part.counted) is not None and more.change_ms is not None:
-        return signed(more.change_ms, more.low_ms or 0.0, more.high_ms or 0.0, unit)
-    return signed(part.change_ms, part.low_ms, part.high_ms, unit)
-
-
-def _other_work(answer: Comparison) -> str:
-    """Return what a step that is as long does more or less of, which is counted and no noise."""
-    told = _more_kernels(answer)
-    for words in (_beyond_noise, _late, _unlike, _standing, _recurring):
-        told += words(answer, ", and " if told else ", though ")
-    return told
-
-
-def _beyond_noise(answer: Comparison, link: str) -> str:
-    """Return which parts changed for sure, and none by another number of kernels: others made up for it."""
-    least = _WORTH_NAMING * (answer.baseline_ms or 0.0)
-    sure = [
-        one
-        for one in moved(answer)
-        if not one.within_noise and abs(one.change_ms) > least and (one.work is None or one.work.change_ms is None)
-    ]
-    words = [f"{part_name(one)} {_told(one, ' ms')}{_because(one, answer)}" for one in sure[:_MOST_NAMED]]
-    unless = ", unless other processes had its cores" if answer.cores_untold else ""
-    link = "; " if link == ", though " else link
-    return f"{link}sure is{unless}: {', '.join(words)}" if words else ""
-
-
-def _besides(answer: Comparison) -> str:
-    """Return what is no matter of noise of a step that is slower, or faster."""
-    return _late(answer, "; ") + _unlike(answer, "; ") + _standing(answer, "; ") + _recurring(answer, "; ")
-
-
-def _late(answer: Comparison, link: str) -> str:
-    """Return which rank keeps the others waiting for longer, unless a part of that rank's says so."""
-    late = answer.late
-    if late is None or any(one.rank == late.rank and one.of_one_rank and not one.within_noise for one in answer.parts):
-        return ""
-    more = "longer" if late.change_ms > 0 else "less long"
-    low, high = sorted((abs(late.low_ms), abs(late.high_ms)))
-    digits = digits_of((high - low) / 2)
-    return (
-        f"{link}by all steps rank {late.rank} keeps the others waiting {figure(abs(late.change_ms), digits)} ms {more} "
-        f"({figure(low, digits)} to {figure(high, digits)})"
-    )
-
-
-def _recurring(answer: Comparison, link: str) -> str:
-    """Return what steps that recur cost more, where that is beyond noise."""
-    if answer.recurring is None or not answer.recurring.differs:
-        return ""
-    told = _recurring_words(answer.recurring)
-    change = signed(answer.recurring.change_ms, answer.recurring.low_ms, answer.recurring.high_ms)
-    return f"{link}{told}: {change} in the mean step"
 
 
 def recurring_sentence(answer: Comparison) -> str:
@@ -194,59 +108,8 @@ def recurring_sentence(answer: Comparison) -> str:
     sure = f"{figure(one.low_ms, digits)} to {figure(one.high_ms, digits)}"
     within = "" if one.differs else ", within noise"
     change = signed(one.change_ms, one.low_ms, one.high_ms)
-    told = f"{capitalized(_recurring_words(one))}: {change} (95%: {sure}) in the mean step"
+    told = f"{capitalized(recurring_words(one))}: {change} (95%: {sure}) in the mean step"
     return f"{told}{within}, beside the change of the steps between"
-
-
-def _recurring_words(one: RecurringChange) -> str:
-    if one.other_every is None:
-        there = f"{milliseconds(one.baseline_each_ms)} longer"
-        return f"there every {ordinal(one.baseline_every or 0)} step takes {there}, and here none does"
-    here = f"every {ordinal(one.other_every)} step takes {milliseconds(one.other_each_ms)} longer"
-    if one.baseline_every is None:
-        return f"{here}, and there none does"
-    every = f"every {ordinal(one.baseline_every)} " if one.baseline_every != one.other_every else ""
-    return f"{here} ({every}{milliseconds(one.baseline_each_ms)} there)"
-
-
-def _standing(answer: Comparison, link: str) -> str:
-    """Return where ranks' loops stand still for longer, at the place that is most of it."""
-    if not answer.gaps:
-        return ""
-    most = answer.gaps[0]
-    alike = [one for one in answer.gaps if one.before == most.before and one.change_ms * most.change_ms > 0]
-    ranks = sorted({one.rank for one in alike})
-    whose = (
-        f"rank {ranks[0]}'s loop stands"
-        if len(ranks) == 1
-        else f"the loops of ranks {listing(list(map(str, ranks)))} stand"
-    )
-    more = "longer" if most.change_ms > 0 else "less long"
-    low, high = sorted((abs(most.low_ms), abs(most.high_ms)))
-    digits = digits_of((high - low) / 2)
-    others = len(answer.gaps) - len(alike)
-    return (
-        f"{link}in nearly every step {whose} still {figure(abs(most.change_ms), digits)} ms {more} "
-        f"({figure(low, digits)} to {figure(high, digits)}) before {most.before or 'its end'}"
-        f"{f', and at {others} other places' if others else ''}"
-    )
-
-
-def _far_apart(answer: Comparison) -> list[AmountChange]:
-    """Return the work of which one side does twice as much or more, or all."""
-    return [
-        one
-        for one in sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
-        if one.amount in _WORK and max(one.baseline, one.other) >= _FAR_APART * min(one.baseline, one.other)
-    ]
-
-
-def _other_job(answer: Comparison) -> str:
-    """Return that two steps that are laid side by side do other work altogether, before what that makes of them."""
-    told = _far_apart(answer)
-    if not told or "samples" in {one.amount for one in answer.amounts}:
-        return ""
-    return f"these do not do the same work ({', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}): "
 
 
 def _perhaps_other_job(answer: Comparison) -> str:
@@ -257,71 +120,10 @@ def _perhaps_other_job(answer: Comparison) -> str:
         return ""
     steps = sorted((answer.baseline_ms or 0.0, answer.other_ms or 0.0))
     alone = 1 - answer.matched_share if answer.matched_share is not None else 0.0
-    if alone <= _ALONE and steps[1] < _FAR_APART * steps[0]:
+    if alone <= _ALONE and steps[1] < FAR_APART * steps[0]:
         return ""
     which = f" ({percent(alone, 0)} of their compute has no counterpart)" if alone > _ALONE else ""
     return f"nothing tells whether these are of one job{which}: "
-
-
-def _unlike(answer: Comparison, link: str) -> str:
-    """Return what a step does another amount of."""
-    told = sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
-    if not told or (answer.verdict != "same" and _other_job(answer)):
-        return ""
-    amounts = {one.amount for one in told}
-    what = "its collectives are not as many"
-    if "samples" in amounts:
-        what = "its steps are of another batch"
-    elif amounts & {"flops_a_sample", "sent_bytes"}:
-        what = "it is not the same work"
-    return f"{link}{what}: {', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}"
-
-
-def amount_words(one: AmountChange) -> str:
-    """Return an amount on both sides, in words."""
-    if one.amount == "samples":
-        return f"{one.other:,.0f} samples a rank's step for {one.baseline:,.0f}"
-    if one.amount == "flops_a_sample":
-        return f"{figure(one.other / one.baseline, 2)} times the FLOPs a sample"
-    if one.amount == "collectives":
-        return f"{one.other:,.0f} {one.operation} calls a step for {one.baseline:,.0f}"
-    return f"{one.operation} of {size_of(one.other)} a step for {size_of(one.baseline)}"
-
-
-def _more_kernels(answer: Comparison) -> str:
-    sure = [(one, one.work) for one in moved(answer) if one.work is not None and one.work.change_ms is not None]
-    words = [f"{part_name(one)} {calls(work)} ({_told(one, ' ms')})" for one, work in sure[:_MOST_NAMED]]
-    return f", though it is not the same work: {', '.join(words)}" if words else ""
-
-
-def calls(work: CountedWork) -> str:
-    """Return by how many calls a step does more or less."""
-    whose = f" on rank {work.rank}" if work.rank is not None else ""
-    return f"{work.other_calls:,} calls a step for {work.baseline_calls:,}{whose}"
-
-
-def _because(part: PartChange, answer: Comparison) -> str:
-    """Return in brackets whose part it is, and what stands beside its change."""
-    told = [f"rank {part.rank}" if part.of_one_rank else "on every rank"] if part.rank is not None else []
-    if part.counted is not None and part.counted.rank is not None:
-        told = [f"rank {part.counted.rank}"]
-    own = [one for one in answer.kernels if one.kind == part.name]
-    grown = {one: (one.other_us - one.baseline_us) / 1e3 for one in own}
-    whole = part.told_ms or part.change_ms
-    alone = next((one for one, ms in grown.items() if whole and ms / whole >= _MOST_OF_IT), None)
-    if alone is not None and alone.matched_by in _SIDES and not _on_both_sides(alone, own):
-        told.append(f"{alone.other_name or alone.baseline_name}, only {_SIDES[alone.matched_by]}")
-    elif part.work is not None and part.work.other_calls != part.work.baseline_calls:
-        told.append(calls(part.work))
-    elif part.name in KINDS and any(one.key == "state.sm_clock_mhz" for one in answer.environment):
-        told.append("clocks differ")
-    return f" ({', '.join(told)})" if told else ""
-
-
-def _on_both_sides(row: KernelChange, rows: Sequence[KernelChange]) -> bool:
-    """Tell whether the other side has the kernel, too, though not as often."""
-    name = row.other_name or row.baseline_name
-    return any(name in (one.baseline_name, one.other_name) for one in rows if one.matched_by not in _SIDES)
 
 
 def _of_sweep(answer: Comparison, here: str, there: str) -> str:
@@ -385,7 +187,7 @@ def _chosen(answer: Comparison) -> str:
 
 
 def _chosen_least(answer: Comparison) -> float:
-    return _WORTH_NAMING * (answer.baseline_ms or 0.0)
+    return WORTH_NAMING * (answer.baseline_ms or 0.0)
 
 
 def _basis(answer: Comparison) -> str:

@@ -1,6 +1,7 @@
 """A comparison's figures as tables: parts, kernels, surroundings, points."""
 
-from scalescope.report.compare.sentences import kernels_are_as_long, names_of, part_name
+from scalescope.report.compare.sentences import kernels_are_as_long, names_of
+from scalescope.report.compare.sure import part_name
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange
 

@@ -169,6 +169,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
     untold = _cores_untold(baseline, other)
+    late = _late(baseline, other, found, work.rate)
     return Comparison(
         baseline=names[0],
         other=names[1],
@@ -186,8 +187,8 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         cores_untold=untold,
         parts=parts,
         amounts=amounts(baseline.first, other.first),
-        gaps=_gaps(baseline, other, found.baseline_ms, work.rate),
-        late=_late(baseline, other, found, work.rate),
+        gaps=_gaps(baseline, other, found.baseline_ms, late, work.rate),
+        late=late,
         recurring=recurring_change(
             baseline, other, found.baseline_ms, (found.high_ms - found.low_ms) / 2 / found.baseline_ms, work.rate
         ),
@@ -215,10 +216,12 @@ def _late(baseline: Measurement, other: Measurement, found: Difference, rate: fl
     return late_change(baseline, other, (found.baseline_ms, found.other_ms)) if alike else None
 
 
-def _gaps(baseline: Measurement, other: Measurement, step_ms: float, rate: float) -> list[GapChange]:
+def _gaps(
+    baseline: Measurement, other: Measurement, step_ms: float, late: LateChange | None, rate: float
+) -> list[GapChange]:
     """Return where ranks' loops stand still for longer, where the loop's thread is all there is of a rank."""
     on_cpus = all(side.first.identity.activity == "cpu" for side in (baseline, other))
-    return standing_gaps(baseline, other, step_ms) if on_cpus and rate == 1.0 else []
+    return standing_gaps(baseline, other, step_ms, late) if on_cpus and rate == 1.0 else []
 
 
 def _on_both_sides(baseline: Measurement, other: Measurement) -> list[str]:

@@ -5,6 +5,9 @@ But they meet one place of hundreds in few steps, and what is in the program its
 its place in all of them. So the host's idle time is taken place by place, between the operators of the loop's
 thread, without what collectives or loading data take, and a place stands out where it is longer in nine of ten steps
 of one side than in nine of ten of the other. Slower cores make all places longer: more than twice as long they do not.
+
+Two or three recorded steps may all meet another process at one place. Of so few only a place counts that the rows of
+all steady steps speak for: of the rank that keeps the others waiting, by as much.
 """
 
 from collections import Counter
@@ -15,7 +18,7 @@ import msgspec
 import numpy as np
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.compare.answer import GapChange
+from scalescope.scaling.compare.answer import GapChange, LateChange
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.noise import Floats
 from scalescope.scaling.compare.windows import ranks_in_all
@@ -24,8 +27,8 @@ from scalescope.scaling.trace.families import HANDOVER_OPS
 from scalescope.scaling.trace.intervals import covered_before, union
 from scalescope.scaling.trace.reader import read_trace
 
-#: Of fewer steps too little is known of what they have in common.
-_LEAST_STEPS = 6
+#: Fewer steps may have something in common by chance; of one alone nothing is told.
+_ENOUGH_STEPS, _LEAST_STEPS = 6, 2
 #: More windows and ranks say little more of one place.
 _MOST_WINDOWS, _MOST_RANKS = 10, 4
 #: Of ten steps of a side, nine are this long at least, or at most.
@@ -43,17 +46,27 @@ class _Steps(msgspec.Struct, frozen=True):
     ms: Floats
 
 
-def standing_gaps(baseline: Measurement, other: Measurement, step_ms: float) -> list[GapChange]:
+def standing_gaps(
+    baseline: Measurement, other: Measurement, step_ms: float, late: LateChange | None = None
+) -> list[GapChange]:
     """Return the places at which a rank's loop stands still for longer, or less long, by most first.
 
-    `step_ms`: of the baseline. Empty where steps are too few, or of other operators.
+    `step_ms`: of the baseline; `late`: what all steady steps tell of a rank. Empty where steps are of other operators.
     """
     found: list[GapChange] = []
     for rank in ranks_in_all([*baseline.windows, *other.windows])[:_MOST_RANKS]:
         here, there = _steps_of(baseline, rank), _steps_of(other, rank)
-        if here is not None and there is not None and here.places == there.places:
-            found += _standing_out(rank, here, there, _LEAST_SHARE * step_ms)
+        if here is None or there is None or here.places != there.places:
+            continue
+        own = _standing_out(rank, here, there, _LEAST_SHARE * step_ms)
+        few = min(len(here.ms), len(there.ms)) < _ENOUGH_STEPS
+        found += [one for one in own if _is_spoken_for(one, late)] if few else own
     return sorted(found, key=lambda one: -abs(one.change_ms))
+
+
+def _is_spoken_for(gap: GapChange, late: LateChange | None) -> bool:
+    """Tell whether a rank is late in all steady steps by as much as it stands still in the few recorded ones."""
+    return late is not None and late.rank == gap.rank and late.low_ms <= gap.change_ms <= late.high_ms
 
 
 def _standing_out(rank: int, here: _Steps, there: _Steps, least_ms: float) -> list[GapChange]:

@@ -1,0 +1,67 @@
+"""What is sure of two runs is said first, whatever noise hides of their steps."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scalescope.report.compare.sentences import headline
+from scalescope.scaling.compare.compare import compare_paths
+from tests.test_compare_alike import STEPS
+from tests.test_compare_kernels import held_up
+
+RUN = Path(__file__).parent / "data" / "runs_v0.1" / "train"
+TRACES = Path(__file__).parent / "data" / "cpu_ddp_n2"
+#: At the backward pass's first operator the loop stands still for so long, µs.
+SLEEP_US = 15_000.0
+
+
+def moments(rank: int, name: str, *, of_each: int, after: float) -> list[float]:
+    """Return when so much of every so many-th event of a name is over, on a rank."""
+    events = json.loads(gzip.decompress(next(TRACES.glob(f"rank{rank}.*")).read_bytes()))["traceEvents"]
+    own = sorted(one["ts"] + after * one["dur"] for one in events if one["name"] == name and one["ph"] == "X")
+    return own[::of_each]
+
+
+def run_of(folder: Path, rows: str, stands_still: int | None = None) -> Path:
+    """Return a run of few recorded steps and these rows; in each, a rank's loop stands still, and the other waits."""
+    shutil.copytree(RUN, folder, ignore=shutil.ignore_patterns("traces", "checkpoints", "analysis.json"))
+    (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in STEPS[rows]))
+    traces = folder / "traces"
+    shutil.copytree(TRACES, traces)
+    if stands_still is not None:
+        stops = {
+            stands_still: moments(stands_still, "aten::ones_like", of_each=1, after=0.0),
+            1 - stands_still: moments(1 - stands_still, "gloo:all_reduce", of_each=3, after=0.5),
+        }
+        for rank, begins in stops.items():
+            held = held_up(folder.parent / f"{folder.name}{rank}", rank, [(at, SLEEP_US) for at in begins])
+            file = next(held.glob(f"rank{rank}.*"))
+            shutil.copy(file, traces / file.name)
+    return folder
+
+
+def test_a_rank_that_stands_still_in_every_step_is_said_before_that_the_step_is_within_noise(tmp_path: Path) -> None:
+    """*S may take as long as A* was said first of a rank that slept in each step of S, and in none of A."""
+    calm, late = run_of(tmp_path / "A", "clean_1"), run_of(tmp_path / "S", "sleep_15ms_rank1_1", 1)
+    found = compare_paths([calm], [late])
+    assert found.verdict == "same" and found.late is not None and found.late.rank == 1
+    (gap,) = found.gaps
+    assert gap.rank == 1 and gap.change_ms == pytest.approx(15.0, abs=0.2)
+    told = headline(found)
+    assert told.startswith(
+        "In S rank 1's loop stands still for 15.1 ms of nearly every step before aten::ones_like, which it "
+        "does not in A (0.11 ms); "
+    )
+    assert "; whether the whole step is longer is within noise: +" in told and told.count("rank 1") == 1
+    assert headline(compare_paths([late], [calm])).startswith("In S rank 1's loop stands still for 15.1 ms")
+
+
+def test_few_steps_tell_no_place_that_the_rows_of_all_steps_do_not_speak_for(tmp_path: Path) -> None:
+    """Two recorded steps may both meet another process at one place."""
+    calm = run_of(tmp_path / "calm", "clean_9")
+    assert compare_paths([calm], [run_of(tmp_path / "chance", "clean_10", 1)]).gaps == []
+    other = run_of(tmp_path / "other", "sleep_15ms_rank1_1", 0)
+    assert compare_paths([calm], [other]).gaps == [], "all steps say that it is the other rank"
