@@ -168,7 +168,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     parts = with_work(found.parts, baseline, other, matched.alone_us, alone)
     changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
-    untold = _cores_untold(baseline, other)
+    untold = baseline.cores_untold or other.cores_untold
     late = _late(baseline, other, found, work.rate)
     return Comparison(
         baseline=names[0],
@@ -228,13 +228,6 @@ def _on_both_sides(baseline: Measurement, other: Measurement) -> list[str]:
     """Return the runs that both sides hold: they differ from themselves by nothing."""
     there = {one.path.resolve() for one in baseline.repeats}
     return [one.name for one in other.repeats if one.path.resolve() in there]
-
-
-def _cores_untold(baseline: Measurement, other: Measurement) -> bool:
-    """Tell whether steps on CPUs may be longer or shorter for other processes, and nothing tells of those."""
-    repeats = [*baseline.repeats, *other.repeats]
-    known = all(one.run_delay_ms is not None or one.recorded_run_delay_ms is not None for one in repeats)
-    return not known and baseline.first.identity.activity == "cpu"
 
 
 def _batch_untold(baseline: Measurement, other: Measurement, matched: Matched) -> list[str]:

@@ -18,6 +18,7 @@ from scalescope.scaling.compare.spread import (
     AMOUNTS,
     drift_of,
     least_spread_of,
+    least_step_spread_of,
     spread_of,
     spread_of_means,
     step_spread_of,
@@ -182,8 +183,11 @@ def _sample(
         whole = step_spread_of_windows(lengths, activity)
     else:
         whole = step_spread_of(float(mean.sum()), parts, activity, without_waiting=free)
+    if len(units) == 1:
+        whole = max(whole, least_step_spread_of(float(mean.sum()), cores_untold=side.cores_untold))
     if len(units) == 1 and basis == "untraced":
-        whole = math.hypot(whole, rate * drift_of(_lengths(side.first, free=free)))
+        off = max(side.first.steady_off_ms, drift_of(_lengths(side.first, free=free)))
+        whole = math.hypot(whole, rate * off)
     least = least_spread_of(float(mean.sum()), activity)
     return Sample(units, steps, spread, whole, basis == "untraced", AMOUNTS, least)
 

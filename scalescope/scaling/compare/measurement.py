@@ -59,6 +59,8 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     windows: list[Window] = []
     steady_ms: list[float] = []  # the length of each steady step, in order
+    #: By how much their median may be off, as a standard deviation, where they are one number that traces tell; ms.
+    steady_off_ms: float = 0.0
     steady_steps: dict[int, tuple[float, ...]] = {}  # of all steady steps, by number, each rank's time, ms
     #: Of a steady and of a recorded step, how long the rank that waited most was ready to run while others had its
     #: core, ms: by so much it may be shorter, or longer, in the next run. None: nothing tells, or a device decides.
@@ -97,6 +99,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first(self) -> Repeat:
         return self.repeats[0]
+
+    @property
+    def cores_untold(self) -> bool:
+        """Tell whether it is of CPU ranks, and nothing tells of one run at least whether others had their cores."""
+        known = all(one.run_delay_ms is not None or one.recorded_run_delay_ms is not None for one in self.repeats)
+        return not known and self.first.identity.activity == "cpu"
 
     @property
     def windows(self) -> list[Window]:

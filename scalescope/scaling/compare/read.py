@@ -162,6 +162,7 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
             identity=profiled.identity,
             windows=profiled.windows,
             steady_ms=profiled.untraced_ms,
+            steady_off_ms=profiled.untraced_off_ms,
             bus_gb_s=profiled.bus_gb_s,
             notes=profiled.notes,
         )

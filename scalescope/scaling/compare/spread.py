@@ -26,6 +26,9 @@ _BETWEEN_RUNS = {"gpu": 0.004, "cpu": 0.05}
 #: The same of steps on CPUs without what their ranks waited for cores: 7% on two cores left alone (7 runs of an MLP in
 #: three hours), 6% beside other processes now and then (10 of a GPT).
 _WITHOUT_WAITING = 0.07
+#: … and of steps on CPUs of which nothing tells whether they waited, at least: ten runs of one script on two cores that
+#: others used now and then differed by 24%. By 20% two of their 45 pairs are called different, by 15% eight.
+CORES_UNTOLD = 0.20
 #: What any part of a step differs by at least between windows, as a share of the step.
 _LEAST = {"gpu": 0.003, "cpu": 0.01}
 #: Parts that cannot be negative and vary by a factor: all but compute, and what the traces do not show.
@@ -87,6 +90,14 @@ def step_spread_of(step_ms: float, parts: Sequence[float], activity: str, *, wit
     together = math.hypot(_COMPUTE[activity] * compute, *others.tolist())
     share = together / whole if whole else _WITHOUT_WAITING if without_waiting else _COMPUTE[activity]
     return step_ms * (min(share, _WITHOUT_WAITING) if without_waiting else share)
+
+
+def least_step_spread_of(step_ms: float, *, cores_untold: bool) -> float:
+    """Return what a run's whole step differs by at least between runs, as a standard deviation, ms.
+
+    `cores_untold`: it is of CPU ranks, and nothing tells whether other processes had their cores.
+    """
+    return CORES_UNTOLD * step_ms if cores_untold else 0.0
 
 
 def step_spread_of_windows(lengths_ms: Sequence[float], activity: str) -> float:

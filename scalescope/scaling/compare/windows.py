@@ -8,6 +8,7 @@ from statistics import median
 import msgspec
 
 from scalescope.records.errors import UserError
+from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.calibrate import Untraced
@@ -30,7 +31,8 @@ class Profiled(msgspec.Struct, frozen=True):
     windows: list[Window]
     identity: Identity
     bus_gb_s: dict[int, float]
-    untraced_ms: list[float]  # steps before the window, where the traces tell them
+    untraced_ms: list[float]  # steps before the window, where the traces tell them: their median
+    untraced_off_ms: float  # by how much that may be off, as a standard deviation
     notes: list[str]
 
 
@@ -47,8 +49,9 @@ def read_windows(path: Path, untraced: Untraced | None, jobs: int | None = None)
     notes = [*of_longer, *(note for explained, _ in usable for note in _notes(explained.analysis))]
     header = untraced_of_traces(first.records)
     told = [header.step_ms.value] if header is not None else []
+    off = header.step_ms.half / NORMAL_95 if header is not None else 0.0
     identity = identity_of(first)
-    return Profiled([window for _, window in usable], identity, _bus([one for one, _ in usable]), told, notes)
+    return Profiled([window for _, window in usable], identity, _bus([one for one, _ in usable]), told, off, notes)
 
 
 def _usual(

@@ -17,6 +17,7 @@ import numpy as np
 from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.noise import Bounds, Floats
+from scalescope.scaling.compare.spread import CORES_UNTOLD
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: Of the waiting, what a step is longer or shorter by besides: 200 runs of one job beside other processes had steps of
@@ -41,6 +42,7 @@ class RunDelay(msgspec.Struct, frozen=True):
     recorded_ms: float | None  # of the recorded ones
     repeats: int
     recorded_steps: int
+    untold: bool = False  # one run of CPU ranks, of which nothing tells it: they may have waited, or not
 
     @property
     def known(self) -> bool:
@@ -52,7 +54,8 @@ def run_delay_of(side: Measurement, rate: float, *, recorded_only: bool) -> RunD
     recorded = _mean([one.recorded_run_delay_ms for one in side.repeats], rate)
     steady = recorded if recorded_only else _mean([one.run_delay_ms for one in side.repeats], rate)
     steps = sum(min(map(len, window.steps.values()), default=0) for window in side.windows)
-    return RunDelay(steady, recorded, len(side.repeats), max(1, steps))
+    untold = side.cores_untold and len(side.repeats) == 1
+    return RunDelay(steady, recorded, len(side.repeats), max(1, steps), untold)
 
 
 def with_run_delay(
@@ -62,10 +65,11 @@ def with_run_delay(
 
     `free`: the same of steps without that waiting, which vary by less from run to run; None where not all tell it.
     """
-    if not any(one.known for one in delays):
+    if not any(one.known or one.untold for one in delays):
         return found
     waited = [_by_part(ms, one) for ms, one in zip(parts, delays, strict=True)]
-    errors = [_errors(ms, one) for ms, one in zip(waited, delays, strict=True)]
+    errors = [_errors_untold(ms, one) if one.untold else _errors(own, one)
+              for ms, own, one in zip(parts, waited, delays, strict=True)]  # fmt: skip
     part_error = NORMAL_95 * max(1.0, found.factor) * np.hypot(*errors)
     more = waited[1] - waited[0]
     more[:-1] *= _RUNS
@@ -105,6 +109,12 @@ def _by_part(parts: Floats, delay: RunDelay) -> Floats:
     whole = float(own.sum())
     share = own / whole if whole else np.zeros_like(own)
     return np.append(recorded * np.where(_RUNS, share, 1.0), steady - recorded)
+
+
+def _errors_untold(parts: Floats, delay: RunDelay) -> Floats:
+    """Return each part's standard deviation where nothing tells what a rank waited: it may be as much as runs do."""
+    assumed = msgspec.structs.replace(delay, step_ms=None, recorded_ms=CORES_UNTOLD * float(np.abs(parts[:-1]).sum()))
+    return _errors(_by_part(parts, assumed), assumed)
 
 
 def _errors(waited: Floats, delay: RunDelay) -> Floats:
