@@ -69,5 +69,12 @@ def test_traces_beside_and_below_other_files_are_still_read_or_pointed_to(
     (below / "mine.json").write_bytes(trace)
     assert front_door.main(["analyze", str(tmp_path)]) == 2
     assert f"did you mean {below}?" in capsys.readouterr().err
+    runs = [shutil.copytree(DATA / "runs_v0.1" / "script", tmp_path / "runs" / name) for name in "ABSC"]
+    (tmp_path / "runs" / "notes").mkdir()
+    assert front_door.main(["analyze", str(tmp_path / "runs")]) == 2
+    assert f"name one of the 4 folders in it that do, as {runs[0]}, {runs[1]} or " in capsys.readouterr().err
+    shutil.rmtree(runs[3])
+    assert front_door.main(["analyze", str(tmp_path / "runs")]) == 2
+    assert f"did you mean {runs[0]}, {runs[1]} or {runs[2]}?" in capsys.readouterr().err, "a run counts once"
     shutil.copy(tmp_path / "model.pt", below)
     assert front_door.main(["analyze", str(below)]) == 0

@@ -33,6 +33,8 @@ _NO_TRACES = frozenset(
 _HEAD_BYTES = 1 << 16
 _OF_TRACES = (b"traceEvents", b"schemaVersion", b"deviceProperties", b'"ph"')
 _MOST_FOLDERS = 4
+#: So many folders are named to choose from.
+_MOST_NAMED = 3
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -234,12 +236,22 @@ def _parse(name: str) -> tuple[str, int | None, int, str]:
     return name, None, 0, ""
 
 
+def _others_below(path: Path) -> list[Path]:
+    """Return the folders right below a path that are runs, or hold what may be traces under other names."""
+    found = {
+        file.parent
+        for pattern in ("*/*.json.gz", "*/*.json")
+        for file in path.glob(pattern)
+        if file.name == "run.json" or (file.name not in _NO_TRACES and not _is_a_stranger(file))
+    }
+    return sorted(found)
+
+
 def _hint(path: Path) -> str:
-    below = sorted(
-        {file.parent for pattern in ("*/*.json.gz", "*/*.json", "*/traces/*.json.gz") for file in path.glob(pattern)}
-    )
+    below = _folders_below(path) or _others_below(path)  # by their names, else what may hold any
+    *names, last = map(str, below[:_MOST_NAMED]) if below else ("",)
+    if len(below) > _MOST_NAMED:
+        return f"name one of the {len(below)} folders in it that do, as {', '.join(names)} or {last}"
     if below:
-        return (
-            f"did you mean {below[0]}?" if len(below) == 1 else f"it has {len(below)} folders that may, as {below[0]}"
-        )
+        return f"did you mean {', '.join(names)} or {last}?" if names else f"did you mean {last}?"
     return "record some with the profiler on (scalescope train does so unless told otherwise)"
