@@ -6,6 +6,7 @@ import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,6 +27,7 @@ from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.noise import Sample, bounds
 from scalescope.scaling.compare.points import holm
 from scalescope.scaling.compare.read import read_side
+from scalescope.scaling.compare.same_work import same_work
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.trace.sources import find_windows
 from tests import data_parallel
@@ -105,18 +107,65 @@ def test_what_is_not_the_same_work_is_refused_with_a_code(baseline: Path, other:
     assert found.change_ms is None and found.parts == []
 
 
-def test_scripts_that_were_given_two_names_are_refused_with_what_to_do_and_their_traces_compared(
+SCRIPT = DATA / "runs_v0.1" / "script"
+
+
+def renamed(folder: Path, traces: Path) -> Path:
+    """Return a script's run of another name, with these traces."""
+    shutil.copytree(SCRIPT, folder, ignore=shutil.ignore_patterns("traces"))
+    shutil.copytree(traces, folder / "traces")
+    facts = (folder / "facts.json").read_text()
+    (folder / "facts.json").write_text(facts.replace('"my-model"', '"my-model-fixed"'))
+    return folder
+
+
+def test_scripts_that_were_given_two_names_are_compared_where_their_operators_and_sizes_are_of_one_job(
     tmp_path: Path,
 ) -> None:
-    before, after = DATA / "runs_v0.1" / "script", shutil.copytree(DATA / "runs_v0.1" / "script", tmp_path / "after")
-    facts = (after / "facts.json").read_text()
-    (after / "facts.json").write_text(facts.replace('"my-model"', '"my-model-fixed"'))
-    refused = compare_paths([before], [after])
+    """They were refused, though the name is whatever its user calls a run."""
+    after = renamed(tmp_path / "after", SCRIPT / "traces")
+    found = compare_paths([SCRIPT], [after])
+    assert found.verdict == "same" and found.change_ms == 0.0
+    told = "named otherwise: 'my-model' there and 'my-model-fixed' here; by their operators and sizes the same job"
+    assert told in found.notes
+    against = analyze_against(after, [SCRIPT])
+    assert against.lost[0].other_names == ("my-model", "my-model-fixed")
+    assert any(one.startswith("Named otherwise: 'my-model' there") for one in run_verdict(against).sentences)
+    (after / "facts.json").write_text((SCRIPT / "facts.json").read_text())
+    assert not any("named" in one for one in compare_paths([SCRIPT], [after]).notes)
+    assert analyze_against(after, [SCRIPT]).lost[0].other_names is None
+
+
+def test_scripts_that_were_given_two_names_and_do_not_the_same_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    another = renamed(tmp_path / "another", DATA / "cpu_ddp_n2")
+    refused = compare_paths([SCRIPT], [another])
     assert refused.reason == "another_job"
     assert "call both by one name, or compare the folders of their traces (RUN/traces)" in headline(refused)
-    assert compare_paths([before / "traces"], [after / "traces"]).verdict == "same"
-    (after / "facts.json").write_text(facts)
-    assert compare_paths([before], [after]).verdict == "same"
+    with pytest.raises(UserError, match="is not script's job: profile_steps was told 'my-model' in one"):
+        analyze_against(another, [SCRIPT])
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({}, True),
+        ({"sent_bytes": {"all_reduce": 90_000, "broadcast": 8}}, True),  # a few bytes more, such as a loss
+        ({"sent_bytes": {"all_reduce": 45_000}}, False),  # half as many parameters
+        ({"names": {"aten::conv2d": 0.7, "aten::linear": 0.3}}, False),  # as many, in another network
+        ({"sent_bytes": {}}, True),  # inputs tell instead
+        ({"sent_bytes": {}, "inputs": {"aten::linear": 128.0}}, False),
+        ({"sent_bytes": {}, "inputs": {"aten::linear": 128.0}, "samples": 16}, True),  # of a batch twice as large
+        ({"sent_bytes": {}, "inputs": {}}, False),  # nothing tells their sizes
+    ],
+)
+def test_one_job_under_two_names_is_told_by_operators_and_by_sizes(changed: dict[str, Any], same: bool) -> None:
+    here = Identity(world_size=2, activity="cpu", device=None, model="a", named_by_user=True, samples=8,
+                    names={"aten::linear": 0.7, "aten::gelu": 0.3}, inputs={"aten::linear": 64.0},
+                    sent_bytes={"all_reduce": 90_000})  # fmt: skip
+    there = msgspec.structs.replace(here, model="b", **changed)
+    sides = [Repeat(name=one.model or "", path=Path(one.model or ""), identity=one) for one in (here, there)]
+    for pair in (sides, sides[::-1]):
+        assert (same_work(*pair).rate is not None) == same
 
 
 def test_a_script_that_told_no_samples_does_batches_and_is_compared_by_its_steps(tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from scalescope.report.compare.sentences import headline
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze_against, analyze_run
 from scalescope.scaling.compare.compare import compare_paths
+from tests.gloo_traces import GlooJob
 from tests.test_compare_alike import STEPS
 from tests.test_compare_kernels import held_up
 
@@ -57,6 +60,33 @@ def test_a_rank_that_stands_still_in_every_step_is_said_before_that_the_step_is_
     )
     assert "; whether the whole step is longer is within noise: +" in told and told.count("rank 1") == 1
     assert headline(compare_paths([late], [calm])).startswith("In S rank 1's loop stands still for 15.1 ms")
+
+
+def sleeping(folder: Path, ms: float) -> Path:
+    """Return the traces of two ranks, of which one sleeps in each step, at one place."""
+    job = GlooJob()
+    for number in range(2, 8):
+        job.step(number)
+        job.compute(30.0, calls=10)
+        job.sleep(1, ms)
+        job.compute(30.0, name="aten::gelu", calls=10)
+        job.all_reduce(2.0)
+    return job.write(folder)
+
+
+def test_a_cause_that_the_reference_has_not_is_said_before_that_the_step_is_within_noise(tmp_path: Path) -> None:
+    """*A step cannot be told in length from A's* was said first, and the rank that sleeps in each step after it."""
+    late = sleeping(tmp_path / "S", 12.0)
+    found = analyze_against(late, [sleeping(tmp_path / "A", 0.0)])
+    first = found.findings[0]
+    assert (first.code, first.rank, first.reference_ms) == ("host_stall", 1, 0.0)
+    told = run_verdict(found).headline
+    assert ": rank 1 costs 1" in told and ". A has no such cause; against A the step is " in told
+    assert " longer, within noise (" in told and "cannot be told" not in told
+    assert analyze_run(late).findings[0].reference_ms is None
+    asleep_too = analyze_against(late, [sleeping(tmp_path / "T", 11.0)])
+    assert asleep_too.findings[0].reference_ms == pytest.approx(11.0, abs=0.5)
+    assert "no such cause" not in run_verdict(asleep_too).headline
 
 
 def test_few_steps_tell_no_place_that_the_rows_of_all_steps_do_not_speak_for(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_what_another_rank_may_cost_is_no_larger_figure_than_what_is_sure() -> N
     told = headline_of_all(findings, 114.1, 2, "")
     assert told.text.startswith("rank 0 costs 6.4 ms (1.0 ms to 9.0 ms)")
     assert told.doubtful.startswith("Rank 1 may cost up to 11.8 ms of the 114.1 ms step, or nothing: ")
-    assert line(findings[1], findings).startswith("rank 1, slower compute: up to 11.8 ms, within noise: ")
+    assert line(findings[1], findings=findings).startswith("rank 1, slower compute: up to 11.8 ms, within noise: ")
     assert line(SLOWER).startswith("rank 1, slower compute: 11.1 ms (0.00 ms to 11.8 ms)"), "nothing else is told"
 
 

@@ -60,7 +60,7 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
         yield ""
         yield from _verdict(run_verdict(run))
     for number, finding in enumerate(text.following(run.findings), 1):
-        yield f"{number}. {escaped(text.line(finding, run.findings))}"
+        yield f"{number}. {escaped(text.line(finding, run, run.findings))}"
         if finding.remedy is not None:
             elsewhere = text.todo_elsewhere(finding)
             yield f"   {escaped(cure_text(finding.remedy))}; in a loop of your own: {escaped(elsewhere)}"

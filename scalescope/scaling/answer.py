@@ -116,6 +116,7 @@ class RankLoss(msgspec.Struct, kw_only=True):
     from_run_delay_ms: float | None = None
     to_run_delay_ms: float | None = None
     cores_untold: bool = False
+    other_names: tuple[str, str] | None = None  # the reference's and the run's, where its user called the job otherwise
 
 
 class Efficiency(msgspec.Struct, kw_only=True):

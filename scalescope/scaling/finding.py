@@ -140,6 +140,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     backed: Literal["replay", "measured", "bound", "none"]  # how ms is known
     at_most: bool = False  # ms is a bound, not an expectation
     at_least: bool = False  # ms is what is sure of it, and it may cost more
+    reference_ms: float | None = None  # what it costs the reference of `--against`; None: that was not asked
 
 
 class Reason(msgspec.Struct, frozen=True):

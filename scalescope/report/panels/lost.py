@@ -96,6 +96,18 @@ def lost_clause(run: RunAnalysis) -> str:
     )
 
 
+def beside_noise(run: RunAnalysis) -> str:
+    """Return by how much a step is longer or shorter than the reference's, where that is within noise; no full stop."""
+    loss = run.lost[0]
+    change, low, high = loss.step_change_ms or 0.0, loss.step_low_ms or 0.0, loss.step_high_ms or 0.0
+    digits = digits_of((high - low) / 2)
+    waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
+    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)
+    least, most = (low, high) if change > 0 else (-high, -low)
+    bounds = f"{_job_span(run)}; 95%: {figure(least, digits)} to {figure(most, digits)} ms"
+    return f"against {loss.reference} the step is {_longer(change)}, within noise ({bounds}){cores}"
+
+
 def _longer(ms: float) -> str:
     return f"{milliseconds(abs(ms))} {'longer' if ms > 0 else 'shorter'}"
 

@@ -20,7 +20,7 @@ from scalescope.report.drawing.numbers import (
     percent,
 )
 from scalescope.report.drawing.parts import ALL, Part
-from scalescope.report.panels.lost import lost_clause
+from scalescope.report.panels.lost import beside_noise, lost_clause
 from scalescope.report.sentences import (
     WORTH_SAYING,
     Level,
@@ -68,6 +68,7 @@ from scalescope.scaling.finding import (
     weight,
 )
 from scalescope.scaling.findings.derived import is_compiled
+from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady
 
 #: What is said of a cause that is sure, beside an unsteady machine.
@@ -248,10 +249,23 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
 def _add_lost(run: RunAnalysis, told: _Told) -> None:
     """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
     if run.lost:
-        told.headline = f"{lost_clause(run)}. By itself: {told.headline}"
+        if _has_a_cause_of_its_own(run, told):
+            told.headline = f"{told.headline} {run.lost[0].reference} has no such cause; {beside_noise(run)}."
+        else:
+            told.headline = f"{lost_clause(run)}. By itself: {told.headline}"
+        if (names := run.lost[0].other_names) is not None:
+            told.explained.append(f"Named otherwise: {names[0]!r} there and {names[1]!r} here; by their operators and "
+                                  "sizes the same job.")  # fmt: skip
         loss = run.lost[0]
         if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
             told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))
+
+
+def _has_a_cause_of_its_own(run: RunAnalysis, told: _Told) -> bool:
+    """Tell whether the cause that is told first is there for sure, and not in a reference whose step may be as long."""
+    if not run.findings or told.has_lead or run.longer is not None or is_doubtful(run) or told.level == "unknown":
+        return False
+    return is_not_in_reference(run.findings[0])
 
 
 def _add_doubt(run: RunAnalysis, told: _Told) -> bool:

@@ -159,12 +159,12 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     found = difference(*as_both_split(baseline, other), work.rate)
     if found is None:
         text = "one has steps without a profiler only, the other traces only" if _has_some(baseline, other) else ""
-        return _refused(names, "not_measured", [*work.notes, *([text] if text else [])], baseline, other, ())
+        return _refused(names, "not_measured", [*([text] if text else []), *work.notes], baseline, other, ())
     alone = rank_with_other_work(baseline, other)
     rank = next((part.rank for part in found.parts if part.rank is not None), None) if alone is None else alone
     matched = match_sides(baseline, other, rank, work.rate)
     if (differs := _batch_differs(baseline, other, matched)) is not None:
-        return _refused(names, "another_batch", [*work.notes, differs], baseline, other, ())
+        return _refused(names, "another_batch", [differs, *work.notes], baseline, other, ())
     parts = with_work(found.parts, baseline, other, matched.alone_us, alone)
     changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]

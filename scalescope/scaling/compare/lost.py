@@ -17,7 +17,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RankLoss
 from scalescope.scaling.answer_rows import PARTS, WaterfallPart
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.compare.same_work import another_job
+from scalescope.scaling.compare.same_work import another_job, other_names
 from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
@@ -71,6 +71,12 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
     ]
 
 
+def within_noise(lost: Sequence[RankLoss]) -> bool:
+    """Tell whether the step's change may be noise, of runs that a comparison has laid side by side."""
+    one = lost[0]
+    return one.step_low_ms is not None and one.step_high_ms is not None and one.step_low_ms <= 0 <= one.step_high_ms
+
+
 def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained) -> RankLoss:
     before = mean_step([bounded(one, rank) for one in references])
     after = mean_step([bounded(run, rank)])
@@ -85,6 +91,7 @@ def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained)
         parts=[WaterfallPart(part=part, ms=ms) for part, ms in parts.items()],
         compute_inflation_ms=None if split is None else float(split[0]) / 1e6,
         compute_more_work_ms=None if split is None else float(split[1]) / 1e6,
+        other_names=other_names(identity_of(references[0]), identity_of(run)),
     )
 
 

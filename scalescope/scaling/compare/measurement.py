@@ -46,6 +46,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     counts_batches: bool = False  # a rank's whole batch counts as one, since nobody told its samples
     kinds: dict[str, float] = {}  # of the compute, each kernel kind's share
     names: dict[str, float] = {}  # of the compute, each kernel name's share
+    inputs: dict[str, float] = {}  # by operator that multiplies, the elements of its input, of the rank with the least
     #: By operation, how many collectives a step has, and the bytes of them all; None: steps differ, or nothing tells.
     collectives: dict[str, int | None] = {}
     sent_bytes: dict[str, int | None] = {}

@@ -12,6 +12,11 @@ from scalescope.scaling.compare.measurement import Identity, Repeat
 #: have 0.02 and 0.55 of them in common; GPTs eager and compiled 0.69 and 0.9, on an H100 and an MI300X 0.0 and 0.9.
 _SAME_NAMES = 0.15
 _SAME_KINDS = 0.7
+#: Of two scripts' runs of other names: the share of the compute that is in operators of the same names, as the mean of
+#: both sides has it. A CNN with metrics in plain operators and without has 0.8, with other causes 0.95 to 1.0.
+_MOSTLY = 0.6
+#: … whose operators' inputs are as large, a sample, within this.
+_SAME_INPUTS = 0.02
 #: Beyond this, a step sends or computes other amounts, which is said.
 _SAME_AMOUNT = 0.005
 
@@ -39,7 +44,7 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
             f"is not told: how one job scales is told by scalescope analyze {other.name} --base {baseline.name}"
         )
         return _refused("another_world_size", text)
-    notes = _notes(amounts(baseline, other))
+    notes = [*_named_otherwise(here, there), *_notes(amounts(baseline, other))]
     if here.counts_batches != there.counts_batches:
         notes.append("only one of both was told how many samples a batch has: steps are compared, whatever is in them")
         return Comparability(rate=1.0, notes=notes)
@@ -61,6 +66,8 @@ def another_job(here: Identity, there: Identity) -> Comparability | None:
         if here.model == there.model:
             return None  # kernels of a compiled step may have no name in common with those of the same step, eager
         if here.named_by_user and there.named_by_user:
+            if _same_program(here, there):
+                return None  # the name is the user's own word, for a run as well as for a job
             # by kernels alone no job is told from another of the same architecture: the user has to say that it is one
             text = (
                 f"profile_steps was told {here.model!r} in one and {there.model!r} in the other: call both by one "
@@ -86,6 +93,39 @@ def _like_kernels(here: Identity, there: Identity) -> bool:
     if not here.names or not there.names:
         return True
     return in_common(here.names, there.names) >= _SAME_NAMES or in_common(here.kinds, there.kinds) >= _SAME_KINDS
+
+
+def _same_program(here: Identity, there: Identity) -> bool:
+    """Tell whether two scripts' steps are of one job whatever they are called: the same operators, on the same sizes.
+
+    Sizes are those of what ranks exchange, which tell how many parameters there are; else of what operators multiply.
+    """
+    shared = sum((share + there.names[name]) / 2 for name, share in here.names.items() if name in there.names)
+    return shared >= _MOSTLY and _same_sizes(here, there)
+
+
+def _same_sizes(here: Identity, there: Identity) -> bool:
+    sent = [sum(size for size in one.sent_bytes.values() if size) for one in (here, there)]
+    if all(sent):
+        return abs(sent[0] - sent[1]) <= _SAME_AMOUNT * max(sent)
+    both = [name for name in here.inputs if name in there.inputs]
+    samples = (here.samples or 1, there.samples or 1)
+    apart = [here.inputs[name] / samples[0] / (there.inputs[name] / samples[1]) - 1 for name in both]
+    return bool(both) and all(abs(one) <= _SAME_INPUTS for one in apart)
+
+
+def other_names(here: Identity, there: Identity) -> tuple[str, str] | None:
+    """Return what two runs of one job were called, where that is not the same; None where it is, or nothing tells."""
+    if here.model is None or there.model is None or here.model == there.model:
+        return None
+    return here.model, there.model
+
+
+def _named_otherwise(here: Identity, there: Identity) -> list[str]:
+    names = other_names(here, there)
+    if names is None:
+        return []
+    return [f"named otherwise: {names[0]!r} there and {names[1]!r} here; by their operators and sizes the same job"]
 
 
 def in_common(here: dict[str, float], there: dict[str, float]) -> float:

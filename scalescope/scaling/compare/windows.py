@@ -179,11 +179,19 @@ def identity_of(explained: Explained) -> Identity:
         activity=analysis.activity,
         device=analysis.device,
         model=analysis.model,
+        named_by_user=analysis.origin == "script",
         kinds={kind: share for kind, share in shares.items() if share},
         names=_names(tables),
         collectives=_usual_step(analysis, len),
         sent_bytes=_usual_step(analysis, _bytes_of),
+        inputs=_inputs([one.multiplied for one in explained.records.values()]),
     )
+
+
+def _inputs(ranks: Sequence[Mapping[str, tuple[int, int]]]) -> dict[str, float]:
+    """Return what a call of each operator multiplies on the rank with the least, in elements, where shapes tell."""
+    names = set.intersection(*map(set, ranks)) if ranks else set()
+    return {name: min(elements / calls for calls, elements in (own[name] for own in ranks)) for name in sorted(names)}
 
 
 def _names(tables: Sequence[KernelTable]) -> dict[str, float]:
