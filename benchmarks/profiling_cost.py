@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 def _middle(overrides: list[str]) -> int:
     """Return the step at which a window of the job lies in the middle of its measured steps."""
     config = composed(overrides)
-    length = config.profiler.warmup + config.profiler.active
+    length = config.profiler.warmup + config.active_steps
     return config.warmup_steps + (config.steps - config.warmup_steps - length) // 2
 
 

@@ -14,7 +14,8 @@ from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import Collective, RankSplit, Split, StepSplit
-from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy, as_costly, is_all_of_it, ranked
+from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy, is_all_of_it
+from scalescope.scaling.finding_order import as_costly, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer, broadcasts_buffers
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.bounds.rank_apart import ranks_apart, with_ranks_apart

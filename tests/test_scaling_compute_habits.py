@@ -20,8 +20,8 @@ from scalescope.scaling.finding import (
     EvidenceRow,
     Finding,
     Remedy,
-    are_little_at_most,
 )
+from scalescope.scaling.finding_order import are_little_at_most
 from scalescope.scaling.findings.computing.habits import given_back_ms, habits
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.shares import mean_step_ms

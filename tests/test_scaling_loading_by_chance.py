@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, EvidenceRow, Finding, Remedy, ranked
+from scalescope.scaling.finding import EXPOSED, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding_order import ranked
 from tests.gloo_traces import GlooJob, analysed
 
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

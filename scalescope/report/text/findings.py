@@ -17,9 +17,6 @@ from scalescope.scaling.finding import (
     STEADY_STEPS,
     UNTOLD_WAITS,
     Finding,
-    as_costly,
-    hidden_by_noise,
-    hiding,
     is_all_of_it,
     is_certain,
     is_late,
@@ -27,9 +24,8 @@ from scalescope.scaling.finding import (
     is_now_and_then,
     is_of_one_step,
     is_within_noise,
-    weight,
-    worth_leading,
 )
+from scalescope.scaling.finding_order import as_costly, hidden_by_noise, hiding, weight, worth_leading
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 

@@ -4,7 +4,8 @@ from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import capitalized, milliseconds, ordinal
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import is_late, is_now_and_then, is_of_steady_steps, is_within_noise, weight
+from scalescope.scaling.finding import is_late, is_now_and_then, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding_order import weight
 
 #: What costs less of a step, in the mean, is not worth a word.
 _LEAST = 0.01

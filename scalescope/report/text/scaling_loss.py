@@ -10,7 +10,8 @@ from scalescope.report.drawing.parts import INFLATION, Part
 from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Code, Finding, is_within_noise, weight
+from scalescope.scaling.finding import Code, Finding, is_within_noise
+from scalescope.scaling.finding_order import weight
 from scalescope.scaling.study_answer import Waterfall
 
 #: A part of the growth that is less of the step, or of the growth, is not what a study is about.

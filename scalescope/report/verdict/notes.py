@@ -22,7 +22,8 @@ from scalescope.report.views import (
     of_what,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, is_within_noise, weight
+from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding_order import weight
 
 #: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
 _WORTH_NAMING = 0.25

@@ -58,15 +58,8 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import (
-    EXPOSED,
-    IDLE,
-    UNTOLD_WAITS,
-    Finding,
-    is_lost_in_noise,
-    is_of_steady_steps,
-    weight,
-)
+from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_lost_in_noise, is_of_steady_steps
+from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady

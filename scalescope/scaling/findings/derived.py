@@ -6,14 +6,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
-from scalescope.scaling.finding import (
-    Finding,
-    are_little_at_most,
-    is_lost_in_noise,
-    is_within_noise,
-    worth_leading,
-    worth_telling,
-)
+from scalescope.scaling.finding import Finding, is_lost_in_noise, is_within_noise
+from scalescope.scaling.finding_order import are_little_at_most, worth_leading, worth_telling
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps

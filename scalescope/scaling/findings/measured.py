@@ -20,8 +20,8 @@ from scalescope.scaling.finding import (
     Finding,
     Remedy,
     is_now_and_then,
-    ranked,
 )
+from scalescope.scaling.finding_order import ranked
 from scalescope.scaling.findings.candidate import MOST_STEPS, Seen
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.verdicts.stragglers import DOING, Late, bounded_only

@@ -15,7 +15,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from scalescope.records.errors import RunError
-from scalescope.scaling.finding import LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy, weight
+from scalescope.scaling.finding import LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change

@@ -33,9 +33,8 @@ from scalescope.scaling.finding import (
     is_known,
     is_now_and_then,
     is_of_steady_steps,
-    ranked,
-    weight,
 )
+from scalescope.scaling.finding_order import ranked, weight
 
 What = Literal["compute", "idle_data", "idle_launch"]
 

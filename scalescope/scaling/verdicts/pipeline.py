@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer_rows import PipelineRow, RankSplit
 from scalescope.scaling.evidence.pipelining import ForwardPasses
-from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy, bound_of, weight
+from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy, bound_of
+from scalescope.scaling.finding_order import weight
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.trace.families import ENGINE_FRAMES

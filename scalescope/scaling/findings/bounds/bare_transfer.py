@@ -16,7 +16,6 @@ from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
     EXPOSED,
-    LITTLE,
     PASSES,
     Code,
     Cure,
@@ -26,8 +25,8 @@ from scalescope.scaling.finding import (
     bound_of,
     is_known,
     is_lost_in_noise,
-    weight,
 )
+from scalescope.scaling.finding_order import LITTLE, weight
 from scalescope.scaling.findings.bounds.rounds import OF_DDP, QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps

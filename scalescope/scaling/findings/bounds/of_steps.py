@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import Finding, ranked
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding_order import ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.rank_apart import with_ranks_apart
 from scalescope.scaling.findings.candidate import may_wait_unseen

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from scalescope.records.statistics import half_of_mean, largest_of_others
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
-from scalescope.scaling.finding import IN_STEPS, Code, Cure, EvidenceRow, Finding, Remedy, ranked, weight
+from scalescope.scaling.finding import IN_STEPS, Code, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding_order import ranked, weight
 from scalescope.scaling.findings.shares import bounded_steps, mean_step_ms
 
 #: A rank is apart that has so many times as much of a part as any other's usual step, and more by so much of a step.

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import LOADER_WORKERS, EvidenceRow, Finding, Remedy, ranked
+from scalescope.scaling.finding import LOADER_WORKERS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding_order import ranked
 from scalescope.scaling.findings.candidate import share_ms
 from scalescope.scaling.rank.records.record import RankRecord
 

@@ -7,15 +7,8 @@ from msgspec.structs import replace
 from scalescope.records.steps.core_waits import WAITS_FOR_CORES
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
-from scalescope.scaling.finding import (
-    STEADY_STEPS,
-    Cure,
-    EvidenceRow,
-    Finding,
-    Remedy,
-    ranked,
-    weight,
-)
+from scalescope.scaling.finding import STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding_order import ranked, weight
 
 #: Evidence that ranks, ready to run, wait for a core: `ms` in the mean of `value` steady steps, of who waits most.
 RUN_DELAY = "run_delay"

@@ -23,9 +23,8 @@ from scalescope.scaling.finding import (
     is_now_and_then,
     is_of_steady_steps,
     is_within_noise,
-    ranked,
-    weight,
 )
+from scalescope.scaling.finding_order import ranked, weight
 from scalescope.scaling.findings.shares import bounded_means
 
 #: A finding is why a rank is late where it is so much of all that is found of that rank.

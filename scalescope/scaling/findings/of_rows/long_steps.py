@@ -12,9 +12,8 @@ from scalescope.scaling.finding import (
     is_late,
     is_of_steady_steps,
     is_within_noise,
-    ranked,
-    weight,
 )
+from scalescope.scaling.finding_order import ranked, weight
 
 #: Without a cause that is timed, only what costs so much of the mean step is told, and of devices alone: hosts that
 #: compute share their cores.

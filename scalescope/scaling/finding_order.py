@@ -1,0 +1,156 @@
+"""In which order findings are told: what each weighs beside the others, and which of them leads. Pure functions."""
+
+from collections.abc import Sequence
+
+from scalescope.scaling.finding import (
+    DOUBLE_PRECISION,
+    FULL_PRECISION,
+    HIDDEN,
+    ON_THE_DEVICE,
+    UNFUSED_OPTIMISER,
+    Code,
+    Finding,
+    is_all_of_it,
+    is_certain,
+    is_lost_in_noise,
+    is_within_noise,
+)
+
+#: Bounds of which nearly all can be had, or of which a setting brings what is sure of them.
+_TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies", "late_bucket")
+#: What noise may have made, and costs less than this share of what it has not, is no word worth; and what is less than
+#: this share of what noise may have made is not what to begin with.
+_FAR_BELOW = 0.25
+#: What costs this share of what is bounded, for sure, comes before the bound: sizes are known within a fifth or so, and
+#: of a bound it is not known that any of it can be had.
+_NEARLY = 0.75
+#: What is there for sure and costs less than this share of the step is not what to begin with, either.
+_TRIFLE = 0.02
+#: Bounds that weigh less than this share of the step are not what it is about.
+LITTLE = 0.03
+#: … where hosts compute: so much Python runs between the operators of any eager step.
+_LITTLE_BETWEEN_OPERATORS = 0.08
+_AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
+#: … nor those that weigh less than computing in a needless width, or an unfused optimizer, does, to this share of it.
+_SOME, _TOO_WIDE = 0.1, (DOUBLE_PRECISION, FULL_PRECISION)
+
+
+def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings but for those that are lost in noise and, even so, far below the largest that is not."""
+    largest = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
+    return [one for one in findings if not (is_lost_in_noise(one) and weight(one) < _FAR_BELOW * largest)]
+
+
+def hidden_by_noise(findings: Sequence[Finding]) -> Finding | None:
+    """Return what a rank may cost, or not, where what is sure is far below; None where it is not, or nothing is."""
+    lost = [one for one in findings if one.rank is not None and is_lost_in_noise(one)]
+    first = max(lost, key=weight, default=None)
+    if first is None:
+        return None
+    sure = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
+    return first if 0 < sure < _FAR_BELOW * weight(first) else None
+
+
+def worth_leading(findings: Sequence[Finding]) -> Finding | None:
+    """Return the costliest finding that noise has not made; None where all are far below one that noise may have made.
+
+    What costs a hundredth of the step for sure is not what such a step is about. What is counted is there all the
+    same, however large noise makes another: it leads unless it is no more than that hundredth or so.
+    """
+    told = [one for one in findings if one.ms is not None]
+    least = _FAR_BELOW * max(map(weight, told), default=0.0)
+    sure = [one for one in told if is_certain(one) or not is_within_noise(one)]
+    return next((one for one in sure if weight(one) >= least or _is_counted_and_no_trifle(one)), None)
+
+
+def _is_counted_and_no_trifle(finding: Finding) -> bool:
+    return is_certain(finding) and (finding.fraction is None or finding.fraction >= _TRIFLE)
+
+
+def weight(finding: Finding, *, in_range: bool = False) -> float:
+    """Return what a finding weighs beside others, ms: a bound is no expectation, so half of it counts.
+
+    Launching can be taken away nearly whole, by replaying a recorded step (CUDA graphs), and so can copies, by pinned
+    memory and a stream of their own; of a gradient that comes last, narrower ones take away what its interval begins
+    with: what is sure of them counts in full, and half of the rest. `in_range`: of the step as run a range alone is
+    known. Then the interval is wide for what recording costs, and not for what can be had: its middle counts in full.
+    """
+    ms = finding.ms or 0.0
+    if finding.at_most:
+        sure = _expected_ms(finding) if in_range else max(0.0, finding.low_ms or 0.0)
+        return (ms + (min(sure, ms) if finding.code in _TAKEN_AWAY else 0.0)) / 2
+    return ms
+
+
+def _expected_ms(bound: Finding) -> float:
+    """Return the middle of a bound's interval, ms; 0 where that reaches down to nothing."""
+    low, high = bound.low_ms or 0.0, bound.high_ms or 0.0
+    return (low + high) / 2 if low > 0 else 0.0
+
+
+def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: bool = False) -> bool:
+    """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is its
+    compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
+    What one rank has, or is counted, or ranks send, is there all the same. On CPUs what noise may have made is said
+    behind it, too.
+
+    Where `nothing` is among them and tells a needless width, or an unfused optimizer, that is a bound, too, and what
+    weighs less goes behind it.
+    """
+    rows = [row for one in findings if one.code == "nothing" for row in one.evidence]
+    needless = [(row.ms or 0.0) / 2 if row.name in _TOO_WIDE else row.value or 0.0 for row in rows
+                if row.name in (*_TOO_WIDE, UNFUSED_OPTIMISER)]  # fmt: skip
+    little_ms = max(LITTLE * step_ms, min(max(needless, default=0.0), _SOME * step_ms))
+    between_ms = max(little_ms, _LITTLE_BETWEEN_OPERATORS * step_ms) if on_cpus else little_ms
+    told = [one for one in findings if one.code != "nothing" and not (on_cpus and is_lost_in_noise(one))]
+    return all(_is_little(one, between_ms if one.code == "host_bound" else little_ms) for one in told)
+
+
+def _is_little(one: Finding, little_ms: float) -> bool:
+    bound = one.at_most and one.code in _AROUND_COMPUTE and one.rank is None and not is_certain(one)
+    return bound and weight(one) < little_ms
+
+
+def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Finding]:
+    """Return the findings, most costly first; what the job is (`is_all_of_it`) behind faults that are there for sure.
+
+    Of all that travels, none is needless as far as is known; a rank that stands still is to be mended, if it costs
+    less. A fault that is far below it goes behind it all the same, and so does what all ranks do alike, which is no
+    one's fault, if it costs less than nearly as much. A bound goes behind a fault that costs nearly as much: of the one
+    nobody knows how much can be had, the other can be mended. `in_range`: see `weight`.
+    """
+    sure = [one for one in findings if not one.at_most and ((one.low_ms or 0.0) > 0 or is_certain(one))]
+
+    def key(one: Finding) -> tuple[float, bool, float]:
+        own = weight(one, in_range=in_range)
+        if not (one.at_most or is_all_of_it(one)):
+            return -own, False, -own
+        of_all, of_rank = _NEARLY, _FAR_BELOW if is_all_of_it(one) else _NEARLY
+        before = [weight(fault) for fault in sure if weight(fault) >= (of_all if fault.rank is None else of_rank) * own]
+        return -min([own, *before]), True, -own
+
+    return sorted(findings, key=key)
+
+
+def hiding(findings: Sequence[Finding]) -> Finding | None:
+    """Return what the devices do behind which the first finding hides; None where it is felt as it is."""
+    if not findings or all(row.name != HIDDEN for row in findings[0].evidence):
+        return None
+    return next((one for one in findings[1:] if one.code in ON_THE_DEVICE), None)
+
+
+def as_costly(findings: Sequence[Finding]) -> Finding | None:
+    """Return the second finding where it may as well be the first: each one's cost lies in the other's interval."""
+    if len(findings) < 2:
+        return None
+    first, second = findings[:2]
+    if is_within_noise(first) or is_within_noise(second) or (first.low_ms or 0.0) <= 0:
+        return None  # that it may cost nothing says more
+    alike = _may_cost(first, second.ms) and _may_cost(second, first.ms)
+    return second if alike and not is_all_of_it(second) else None  # which is no cause
+
+
+def _may_cost(finding: Finding, ms: float | None) -> bool:
+    if ms is None or finding.low_ms is None or finding.high_ms is None:
+        return False
+    return finding.low_ms <= ms <= finding.high_ms
