@@ -17,7 +17,6 @@ from scalescope.scaling.findings.detectors.alternating_load import alternating_l
 from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
 from scalescope.scaling.findings.detectors.data_loading import data_loading
-from scalescope.scaling.findings.detectors.element_reads import element_reads
 from scalescope.scaling.findings.detectors.gradients import gradients
 from scalescope.scaling.findings.detectors.host_bound import host_bound, host_bound_behind
 from scalescope.scaling.findings.detectors.host_causes import host_causes
@@ -29,6 +28,7 @@ from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.detectors.small_collectives import small_collectives
 from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
+from scalescope.scaling.findings.hosts.element_reads import element_reads
 from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
 from scalescope.scaling.findings.in_range import hold, is_range

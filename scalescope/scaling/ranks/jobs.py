@@ -21,7 +21,7 @@ import msgspec
 
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer import Apart, StepSource
-from scalescope.scaling.rank.element_reads import OF_A_LOOP
+from scalescope.scaling.rank.records.element_reads import OF_A_LOOP
 from scalescope.scaling.ranks.summary import RankReading, RankSummary
 from scalescope.scaling.ranks.timing import Timed, Timing, timing_of
 from scalescope.scaling.trace.sources import Source

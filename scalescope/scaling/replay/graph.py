@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from scalescope.scaling.rank.element_reads import ElementsBefore
+from scalescope.scaling.rank.records.element_reads import ElementsBefore
 from scalescope.scaling.replay.node_columns import Array, NodeColumns
 
 Floats = npt.NDArray[np.float64]

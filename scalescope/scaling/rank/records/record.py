@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scalescope.scaling.rank.collective import RankCollective
-from scalescope.scaling.rank.element_reads import ElementsBefore
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows
 from scalescope.scaling.rank.recorded import Recorded
+from scalescope.scaling.rank.records.element_reads import ElementsBefore
 from scalescope.scaling.trace.header import OwnMetadata
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, covered_before
 from scalescope.scaling.trace.trace import Trace

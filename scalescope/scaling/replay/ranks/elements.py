@@ -1,4 +1,4 @@
-"""What hosts read element by element, in a loop of Python: an operator or two for each value (rank/element_reads.py).
+"""What hosts read element by element, in a loop of Python: an operator or two for each value (rank/records/element_reads.py).
 
 On a CPU the operators are activities. Where reads follow one another with little between them, that is a *loop*. All
 that reads or indexes goes with it, and so does what Python takes to call that, which is about what it runs for; what
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from scalescope.scaling.rank.element_reads import LEAST_READS, OF_A_LOOP, READING
+from scalescope.scaling.rank.records.element_reads import LEAST_READS, OF_A_LOOP, READING
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Graph, HostCall
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from scalescope.scaling.finding import ELEMENTS_READ, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.rank.element_reads import READING
+from scalescope.scaling.rank.records.element_reads import READING
 from scalescope.scaling.replay.ranks.elements import ElementsRead
 from scalescope.scaling.replay.removal import Removal
 
