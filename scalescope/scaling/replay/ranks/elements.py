@@ -1,4 +1,4 @@
-"""What hosts read element by element, in a loop of Python: an operator or two for each value (rank/records/element_reads.py).
+"""What hosts read element by element, in a loop of Python: an operator or two for each value.
 
 On a CPU the operators are activities. Where reads follow one another with little between them, that is a *loop*. All
 that reads or indexes goes with it, and so does what Python takes to call that, which is about what it runs for; what
