@@ -156,12 +156,13 @@ def test_scripts_that_were_given_two_names_and_do_not_the_same_are_refused_with_
         ({"sent_bytes": {}, "inputs": {"aten::linear": 128.0}}, False),
         ({"sent_bytes": {}, "inputs": {"aten::linear": 128.0}, "samples": 16}, True),  # of a batch twice as large
         ({"sent_bytes": {}, "inputs": {}}, False),  # nothing tells their sizes
+        ({"sent_bytes": {}, "calls": {"aten::linear": 36.0}}, False),  # three times as deep
     ],
 )
 def test_one_job_under_two_names_is_told_by_operators_and_by_sizes(changed: dict[str, Any], same: bool) -> None:
     here = Identity(world_size=2, activity="cpu", device=None, model="a", named_by_user=True, samples=8,
                     names={"aten::linear": 0.7, "aten::gelu": 0.3}, inputs={"aten::linear": 64.0},
-                    sent_bytes={"all_reduce": 90_000})  # fmt: skip
+                    calls={"aten::linear": 12.0}, sent_bytes={"all_reduce": 90_000})  # fmt: skip
     there = msgspec.structs.replace(here, model="b", **changed)
     sides = [Repeat(name=one.model or "", path=Path(one.model or ""), identity=one) for one in (here, there)]
     for pair in (sides, sides[::-1]):

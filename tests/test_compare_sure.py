@@ -5,12 +5,15 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.report.compare.sentences import headline
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
 from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
 from tests.gloo_traces import GlooJob
 from tests.test_compare_alike import STEPS
 from tests.test_compare_kernels import held_up
@@ -87,6 +90,23 @@ def test_a_cause_that_the_reference_has_not_is_said_before_that_the_step_is_with
     asleep_too = analyze_against(late, [sleeping(tmp_path / "T", 11.0)])
     assert asleep_too.findings[0].reference_ms == pytest.approx(11.0, abs=0.5)
     assert "no such cause" not in run_verdict(asleep_too).headline
+
+
+def test_a_reference_has_a_cause_on_whatever_rank_and_is_not_said_to_lack_what_it_does_not_tell() -> None:
+    late, other = stall(1, 12.0), stall(0, 11.0)
+    assert beside_reference([late], [[other]])[0].reference_ms == 11.0
+    hidden = msgspec.structs.replace(other, ms=2.0, low_ms=0.0, high_ms=14.0)  # within noise
+    assert beside_reference([late], [[hidden]])[0].reference_ms == 14.0
+    unknown = msgspec.structs.replace(other, code="profiler_cost", ms=None, low_ms=None, high_ms=None, rank=None)
+    for reference in ([], [unknown]):
+        (told,) = beside_reference([late], [reference])
+        assert told.reference_ms is None and not is_not_in_reference(told)
+    assert is_not_in_reference(beside_reference([late], [[stall(0, 0.5)]])[0])
+
+
+def stall(rank: int, ms: float) -> Finding:
+    return Finding(code="host_stall", rank=rank, ms=ms, low_ms=0.9 * ms, high_ms=1.1 * ms, backed="replay",
+                   remedy=Remedy(cure="look_at_host"))  # fmt: skip
 
 
 def test_few_steps_tell_no_place_that_the_rows_of_all_steps_do_not_speak_for(tmp_path: Path) -> None:

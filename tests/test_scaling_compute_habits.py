@@ -147,11 +147,12 @@ def test_a_bound_of_a_hundredth_or_two_stands_behind_what_the_compute_is() -> No
     assert not are_little_at_most([msgspec.structs.replace(at_most(2.6), rank=1)], 100.0)
     run = run_answer("r", 1)
     between = msgspec.structs.replace(at_most(6.0), code="host_bound")
-    noise = msgspec.structs.replace(at_most(12.0), code="slower_compute", rank=1, low_ms=0.0, at_most=False)
+    noise = msgspec.structs.replace(at_most(6.0), code="slower_compute", rank=1, low_ms=0.0, at_most=False)
     for found in ([between], [between, noise]):  # of a clean step on CPUs *launching costs at most 5.2 ms* came first
         assert are_little_at_most(found, 100.0, on_cpus=True) and not are_little_at_most(found, 100.0)
     assert not are_little_at_most([msgspec.structs.replace(between, ms=9.0, low_ms=9.0)], 100.0, on_cpus=True)
-    assert not are_little_at_most([msgspec.structs.replace(noise, low_ms=4.0)], 100.0, on_cpus=True)
+    for more in (msgspec.structs.replace(noise, low_ms=4.0), msgspec.structs.replace(noise, ms=12.0)):
+        assert not are_little_at_most([more], 100.0, on_cpus=True), "nothing is wrong, would be said above it"
     keep(run, [compute(), at_most(0.02 * mean_step_ms(run, "window"))])
     assert [one.code for one in run.findings] == ["nothing", "copies"]
     assert first_sentence(run.findings, 100.0, 1).startswith("nothing around the compute is wrong")

@@ -159,6 +159,24 @@ def test_a_device_that_waits_for_a_host_which_reads_its_own_tensors_is_told_the_
     assert not _of(hidden, "element_reads")
 
 
+def test_what_torchs_own_optimizer_reads_for_each_parameter_is_nobodys_loop(tmp_path: Path) -> None:
+    """AdamW reads its step's number twice a parameter, on the host, with no launch between: it was told as a loop."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        forward(trace, KERNEL_US)
+        backward(trace, KERNEL_US)
+        with trace.inside("user_annotation", "Optimizer.step#AdamW.step"):
+            for _ in range(1_500):
+                with trace.inside("cpu_op", "aten::item"):
+                    trace.python(2.0)
+                trace.python(1.0)
+            trace.kernel("aten::_foreach_add_", 20.0, "multi_tensor_apply_kernel")
+
+    HostTrace().steps(6, step).write(tmp_path)
+    answer = analyze(tmp_path, step_ms=9.0)
+    assert answer.findings[0].code == "host_bound" and not _of(answer, "element_reads")
+
+
 def test_values_that_are_read_off_a_device_are_waits_for_it(tmp_path: Path) -> None:
     answer = _beside_a_device(tmp_path, 100, of_device=True, step_ms=6.0)
     assert answer.findings[0].code == "synchronising" and not _of(answer, "element_reads")

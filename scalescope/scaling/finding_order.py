@@ -91,8 +91,8 @@ def _expected_ms(bound: Finding) -> float:
 def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: bool = False) -> bool:
     """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is its
     compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
-    What one rank has, or is counted, or ranks send, is there all the same. On CPUs what noise may have made is said
-    behind it, too.
+    What one rank has, or is counted, or ranks send, is there all the same. On CPUs what noise may have made, and is as
+    little, is said behind it, too.
 
     Where `nothing` is among them and tells a needless width, or an unfused optimizer, that is a bound, too, and what
     weighs less goes behind it.
@@ -102,7 +102,9 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
                 if row.name in (*_TOO_WIDE, UNFUSED_OPTIMISER)]  # fmt: skip
     little_ms = max(LITTLE * step_ms, min(max(needless, default=0.0), _SOME * step_ms))
     between_ms = max(little_ms, _LITTLE_BETWEEN_OPERATORS * step_ms) if on_cpus else little_ms
-    told = [one for one in findings if one.code != "nothing" and not (on_cpus and is_lost_in_noise(one))]
+    told = [one for one in findings if one.code != "nothing"]
+    if on_cpus:
+        told = [one for one in told if not (is_lost_in_noise(one) and (one.ms or 0.0) < between_ms)]
     return all(_is_little(one, between_ms if one.code == "host_bound" else little_ms) for one in told)
 
 

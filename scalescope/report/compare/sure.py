@@ -36,6 +36,8 @@ _SIDES = {"only_other": "here", "only_baseline": "there"}
 _REST = "what the traces do not show"
 #: A loop that stands still for less than this share of what it does on the other side does not stand still there.
 _NOTHING_BESIDE = 0.1
+#: Ranks whose loops stand still for so much of what the first one's does are told with its figure.
+_NEAR = 0.75
 #: Two steps that are alike by chance are not known to the microsecond.
 _MOST_DIGITS = 2
 
@@ -81,9 +83,9 @@ def sure_first(answer: Comparison, here: str, there: str) -> str:
     """
     clauses = (_more_kernels, _moved_besides, _late_besides, _unlike, _recurring)
     told = [words for clause in clauses if (words := clause(answer))]
+    unless = ", unless other processes had its cores" if answer.cores_untold and _parts_besides(answer) else ""
     if answer.gaps:
-        return "; ".join([_stands_still(answer.gaps, here, there), *(f"besides, {words}" for words in told)])
-    unless = ", unless other processes had its cores" if answer.cores_untold and _moved_besides(answer) else ""
+        return "; ".join([_stands_still(answer.gaps, here, there), *(f"besides{unless}, {words}" for words in told)])
     return f"sure of {there}, beside {here}{unless}: {', and '.join(told)}" if told else ""
 
 
@@ -100,8 +102,9 @@ def _stands_still(gaps: Sequence[GapChange], here: str, there: str) -> str:
 
 
 def _alike(gaps: Sequence[GapChange]) -> list[GapChange]:
-    """Return those of the place that is most of it, one a rank."""
-    return [one for one in gaps if one.before == gaps[0].before and one.change_ms * gaps[0].change_ms > 0]
+    """Return those of the place that is most of it, one a rank: its figures are near those of the first."""
+    first = gaps[0]
+    return [one for one in gaps if one.before == first.before and one.change_ms / first.change_ms >= _NEAR]
 
 
 def _whose(gaps: Sequence[GapChange]) -> str:
@@ -115,11 +118,18 @@ def _place(gap: GapChange) -> str:
 
 
 def _moved_besides(answer: Comparison) -> str:
-    """Return which parts changed for sure, but for the idle time of a rank whose loop is told to stand still."""
-    still = {gap.rank: gap.change_ms for gap in answer.gaps[:1]}
-    sure = [one for one in _sure_parts(answer)
-            if not (one.name == "idle_launch" and one.change_ms * still.get(one.rank or 0, 0.0) > 0)]  # fmt: skip
-    return _in_words(sure, answer)
+    return _in_words(_parts_besides(answer), answer)
+
+
+def _parts_besides(answer: Comparison) -> list[PartChange]:
+    """Return the parts that changed for sure, but for the idle time of a rank whose loop is told to stand still."""
+    still = next(iter(answer.gaps), None)
+
+    def is_told(part: PartChange) -> bool:
+        alike = still is not None and part.rank in (None, still.rank) and part.change_ms * still.change_ms > 0
+        return part.name == "idle_launch" and alike
+
+    return [one for one in _sure_parts(answer) if not is_told(one)]
 
 
 def _late_besides(answer: Comparison) -> str:

@@ -47,6 +47,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     kinds: dict[str, float] = {}  # of the compute, each kernel kind's share
     names: dict[str, float] = {}  # of the compute, each kernel name's share
     inputs: dict[str, float] = {}  # by operator that multiplies, the elements of its input, of the rank with the least
+    calls: dict[str, float] = {}  # … and how often a step calls it, which tells how deep a network is
     #: By operation, how many collectives a step has, and the bytes of them all; None: steps differ, or nothing tells.
     collectives: dict[str, int | None] = {}
     sent_bytes: dict[str, int | None] = {}

@@ -17,6 +17,8 @@ _SAME_KINDS = 0.7
 _MOSTLY = 0.6
 #: … whose operators' inputs are as large, a sample, within this.
 _SAME_INPUTS = 0.02
+#: … and which a step calls as often, within this: a window may hold a part of one step more.
+_SAME_CALLS = 0.1
 #: Beyond this, a step sends or computes other amounts, which is said.
 _SAME_AMOUNT = 0.005
 
@@ -111,7 +113,9 @@ def _same_sizes(here: Identity, there: Identity) -> bool:
     both = [name for name in here.inputs if name in there.inputs]
     samples = (here.samples or 1, there.samples or 1)
     apart = [here.inputs[name] / samples[0] / (there.inputs[name] / samples[1]) - 1 for name in both]
-    return bool(both) and all(abs(one) <= _SAME_INPUTS for one in apart)
+    as_large = bool(both) and all(abs(one) <= _SAME_INPUTS for one in apart)
+    calls = [(here.calls.get(name, 0.0), there.calls.get(name, 0.0)) for name in both]
+    return as_large and all(abs(one - other) <= _SAME_CALLS * max(one, other) for one, other in calls)
 
 
 def other_names(here: Identity, there: Identity) -> tuple[str, str] | None:

@@ -185,6 +185,7 @@ def identity_of(explained: Explained) -> Identity:
         collectives=_usual_step(analysis, len),
         sent_bytes=_usual_step(analysis, _bytes_of),
         inputs=_inputs([one.multiplied for one in explained.records.values()]),
+        calls=_calls([one.multiplied for one in explained.records.values()], [one.steps for one in analysis.ranks]),
     )
 
 
@@ -192,6 +193,12 @@ def _inputs(ranks: Sequence[Mapping[str, tuple[int, int]]]) -> dict[str, float]:
     """Return what a call of each operator multiplies on the rank with the least, in elements, where shapes tell."""
     names = set.intersection(*map(set, ranks)) if ranks else set()
     return {name: min(elements / calls for calls, elements in (own[name] for own in ranks)) for name in sorted(names)}
+
+
+def _calls(ranks: Sequence[Mapping[str, tuple[int, int]]], steps: Sequence[int]) -> dict[str, float]:
+    """Return how often a step calls each operator that multiplies, on the rank with the least, where shapes tell."""
+    names = set.intersection(*map(set, ranks)) if ranks and min(steps, default=0) > 0 else set()
+    return {name: min(own[name][0] for own in ranks) / min(steps) for name in sorted(names)}
 
 
 def _names(tables: Sequence[KernelTable]) -> dict[str, float]:

@@ -75,7 +75,7 @@ class _File:
             self.tells_when
             and not self.summary.nameless
             and not self.summary.cut_off
-            and len(self.work) >= _TELLING_KERNELS
+            and len(self.summary.kernels.names) >= _TELLING_KERNELS
         )
         windows = reading.summary.shares.windows if reading.summary.shares is not None else None
         self.span = (int(windows.edges[0]), int(windows.edges[-1])) if windows is not None else None

@@ -22,10 +22,26 @@ def is_not_in_reference(finding: Finding) -> bool:
 
 
 def beside_reference(findings: Sequence[Finding], references: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """Return a run's findings with what the same causes cost the references, whichever has most of each."""
+    """Return a run's findings with what the same causes may cost the references, whichever has most of each.
 
-    def most(code: Code, rank: int | None) -> float:
-        return max((one.ms or 0.0 for own in references for one in own if (one.code, one.rank) == (code, rank)),
-                   default=0.0)  # fmt: skip
+    On whatever rank: a sleep that was rank 0's before is no new cause. As they are where a reference tells none of its
+    causes, or not whether recording makes them: what it has is not known.
+    """
+    if not all(map(_tells_its_causes, references)):
+        return list(findings)
 
-    return [msgspec.structs.replace(one, reference_ms=most(one.code, one.rank)) for one in findings]
+    def most(code: Code) -> float:
+        return max((_may_cost_ms(one) for own in references for one in own if one.code == code), default=0.0)
+
+    return [msgspec.structs.replace(one, reference_ms=most(one.code)) for one in findings]
+
+
+def _tells_its_causes(findings: Sequence[Finding]) -> bool:
+    return bool(findings) and all(one.code != "profiler_cost" for one in findings)
+
+
+def _may_cost_ms(finding: Finding) -> float:
+    """Return what a cause costs, or what it may: a bound, and what noise may have made, may hide as much."""
+    if finding.at_most or is_lost_in_noise(finding):
+        return max(finding.ms or 0.0, finding.high_ms or 0.0)
+    return finding.ms or 0.0

@@ -59,9 +59,10 @@ def _candidate(scene: Scene, idle: tuple[EvidenceRow, ...]) -> Candidate:
     )  # fmt: skip
     ranks = scene.side.ranks
     read = 0.0
-    if scene.replayer.on_cpu:  # what reads element by element is launched for another reason
-        read = sum(sum(one.calls.values()) for one in scene.element_loops.values())
-    launches = (sum(len(scene.side.launches[rank, 0].activity) for rank in ranks) - read) / len(ranks)
+    if scene.replayer.on_cpu:  # what reads element by element in each step is launched for another reason
+        loops = [one for one in scene.element_loops.values() if one.in_each_step]
+        read = sum(sum(one.calls.values()) for one in loops)
+    launches = max(0.0, sum(len(scene.side.launches[rank, 0].activity) for rank in ranks) - read) / len(ranks)
     loop = python_loop(scene)
     return Candidate(
         code="host_bound",

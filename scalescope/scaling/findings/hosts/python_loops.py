@@ -53,8 +53,10 @@ def python_loop(scene: Scene) -> tuple[EvidenceRow, ...]:
     if not whole or sum(names.values()) < _MOSTLY * whole or looped_ns < _MOSTLY * whole_ns:
         return ()
     count = len(ranks) * len(numbers)
-    longest = max((loop for loop in found[ranks[0]]), key=lambda loop: len(loop.activities), default=None)
-    place = _place(scene, ranks[0], longest) if longest is not None else ""
+    rank, longest = max(
+        ((rank, loop) for rank, own in found.items() for loop in own), key=lambda one: len(one[1].activities)
+    )
+    place = _place(scene, rank, longest)
     calls = sum(names.values()) / count
     return (
         EvidenceRow(kind="figure", name=f"{LOOP_AFTER} {place}".strip(), ms=looped_ns / 1e6 / count, calls=calls),

@@ -34,11 +34,12 @@ class ElementsBefore(msgspec.Struct, frozen=True):
 
 
 def elements_before(
-    trace: Trace, starts: Ints, ends: Ints, threads: set[int], loading: Intervals
+    trace: Trace, starts: Ints, ends: Ints, threads: set[int], loading: Intervals, optimizing: Intervals
 ) -> list[ElementsBefore]:
     """Return what a device's host reads so before its calls, which begin and end then, absolute ns, ascending by start.
 
-    `threads`: that make the calls; `loading`: when data are loaded, which is told as that.
+    `threads`: that make the calls; `loading`: when data are loaded, which is told as that; `optimizing`: when torch's
+    optimizers step, whose own loops read a step's number for each parameter, and are nobody's to write otherwise.
     """
     operators, base = trace.operators, trace.header.base_ns
     wanted = np.array([name in OF_A_LOOP for name in trace.names], bool)
@@ -52,7 +53,8 @@ def elements_before(
     known = (before > 0) & (before < starts.size)
     rows, begun, over, at = rows[known], begun[known], over[known], before[known]
     # what makes a call itself, as a read of a device's tensor does, is that call's
-    bare = (over <= starts[at]) & (begun >= returned[at - 1]) & ~covers(loading, begun)
+    theirs = covers(loading, begun) | covers(optimizing, begun)
+    bare = (over <= starts[at]) & (begun >= returned[at - 1]) & ~theirs
     rows, begun, over, at = rows[bare], begun[bare], over[bare], at[bare]
     if not rows.size:
         return []

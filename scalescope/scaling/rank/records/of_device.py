@@ -24,8 +24,9 @@ from scalescope.scaling.rank.records.record import (
     mean_step_ns,
     within,
 )
+from scalescope.scaling.rank.step_sources.optimizer import optimizer_spans
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY, Timeline
-from scalescope.scaling.trace.intervals import union
+from scalescope.scaling.trace.intervals import Intervals, union
 from scalescope.scaling.trace.trace import Trace
 
 #: Launches that have not begun on the device: with so many outstanding, a launch waits for room in the queue.
@@ -77,7 +78,9 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}
     starts, ends = call_times(result)
     result.recorded = count_recorded(trace, starts, ends, threads)
-    result.elements = elements_before(trace, starts, ends, threads, result.data)
+    begun, over = (times + trace.header.base_ns for times in optimizer_spans(trace))
+    optimizing = union(Intervals(begun, over))
+    result.elements = elements_before(trace, starts, ends, threads, result.data, optimizing)
     result.own, result.multiplied = trace.header.own, trace.multiplied
     return result
 
