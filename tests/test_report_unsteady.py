@@ -20,7 +20,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
-from scalescope.scaling.answer_steps import LongSteps, RecurringSteps, StepTimes
+from scalescope.scaling.answer_steps import CoreWaits, LongSteps, RecurringSteps, StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding, Remedy
@@ -215,6 +215,29 @@ def test_loading_that_is_as_long_in_every_step_is_no_unsteady_machines_doing() -
         run.steps = [msgspec.structs.replace(one, idle_data_ms=ms) for one, ms in zip(steps, spent_ms, strict=True)]
         assert is_doubtful(run) == doubtful
     assert was_unsteady(run) and "2 CPU ranks: the machine was unsteady. " in run_verdict(run).headline
+
+
+@pytest.mark.parametrize(
+    ("profiled_ms", "waited_ms", "doubtful"),
+    [
+        (84.6, 7.5, False),  # what a window records takes fresh pages, and no other process
+        (84.6, 19.0, True),  # others had the cores meanwhile
+        (84.6, None, True),  # nothing tells
+        (138.0, 7.5, True),  # by more than pages take
+        (65.0, 7.5, True),
+    ],
+)
+def test_profiled_steps_that_waited_for_cores_no_longer_are_longer_by_recording_and_by_no_machine(
+    profiled_ms: float, waited_ms: float | None, doubtful: bool
+) -> None:
+    """A sleep of 20 ms in each step stood behind *the machine was unsteady*, on one that nobody else used."""
+    stall = Finding(code="slower_compute", rank=1, ms=19.8, low_ms=19.0, high_ms=21.2, backed="replay", evidence=(),
+                    remedy=Remedy(cure="look_at_device"))  # fmt: skip
+    run = unsteady_cpu_run(profiled_ms, [stall])
+    assert run.step_times is not None
+    waits = CoreWaits(ms=7.0, low_ms=5.0, high_ms=8.5, mean_step_ms=77.0, steps=37, profiled_ms=[waited_ms or 0.0] * 2)
+    run.step_times = msgspec.structs.replace(run.step_times, core_waits=waits if waited_ms is not None else None)
+    assert is_doubtful(run) == doubtful
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from torch.profiler import _KinetoProfile
 
 from scalescope import profile_steps
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing import kineto
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.settings import ProfilerConfig
@@ -84,6 +85,19 @@ def test_windows_end_early_and_are_left_out_where_their_traces_would_outgrow_the
     assert sum(path.stat().st_size for path in kept) <= limit_mib * 2**20
     assert tracer.remarks and all("profiler.max_mib" in remark for remark in tracer.remarks)
     assert "of 4 steps" in tracer.remarks[0] or "was left out" in tracer.remarks[0]
+
+
+def test_where_it_is_left_open_three_steps_of_many_events_are_enough(
+    train_step: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten steps of a loop that reads 28,800 values one by one were 50 MiB of traces, which nothing was told of."""
+    config = compose().profiler
+    assert config.active is None
+    record(config, train_step, tmp_path / "few")
+    assert steps_in(tmp_path / "few" / "4.json.gz") == [4, 5, 6, 7]
+    monkeypatch.setattr(kineto, "_ENOUGH_EVENTS", 1)
+    tracer = record(config, train_step, tmp_path / "many")
+    assert steps_in(tmp_path / "many" / "4.json.gz") == [4, 5, 6] and tracer.remarks == []
 
 
 def test_where_not_even_one_step_fits_nothing_is_recorded(train_step: Callable[[], None], tmp_path: Path) -> None:

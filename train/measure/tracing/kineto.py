@@ -26,6 +26,8 @@ from scalescope.train.settings import ProfilerConfig
 
 #: Of a CPU job's recordings so many events are kept: 256 MiB of them.
 _MOST_KEPT_EVENTS = 75_000
+#: Where the config leaves open how many steps a window records: so many events are enough, and three steps in any case.
+_ENOUGH_EVENTS, _LEAST_STEPS = 30_000, 3
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,9 @@ class Tracer:
         """Set where a window's recording ends; False where there is no room for a step of it."""
         wanted = window.end - window.active
         steps = self._budget.steps_that_fit(wanted)
+        if self._config.active is None and self._budget.events_per_step:
+            enough = max(_LEAST_STEPS, _ENOUGH_EVENTS // self._budget.events_per_step)
+            wanted, steps = min(wanted, enough), min(steps, enough)
         self._end = window.active + steps
         if steps < wanted:
             why = (
