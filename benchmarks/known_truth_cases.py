@@ -15,6 +15,7 @@ class Case:
     name: str
     injection: str | None = None
     rank: int = 0  # whom it is injected into, modulo the world size; also the root of the broadcast
+    second: int | None = None  # another rank that the same is injected into; then three ranks at least are needed
     synced: bool = False  # the host waits for the device at the end of each step, so it never runs ahead
     broadcast: bool = False  # each step holds a broadcast between forward and backward
     references: tuple[str, ...] = ()  # undisturbed runs of the same steps: the one before and the one after
@@ -23,6 +24,14 @@ class Case:
         """Return the rank that the case disturbs."""
         return self.rank % world_size
 
+    def ranks_of(self, world_size: int) -> tuple[int, ...]:
+        """Return all ranks that the case disturbs."""
+        return (self.rank_of(world_size), *(() if self.second is None else (self.second % world_size,)))
+
+    def needs(self) -> int:
+        """Return how many ranks there must be, so that one is left undisturbed."""
+        return 1 if self.second is None else 3
+
 
 CASES = (
     Case("undisturbed_1"),
@@ -30,6 +39,8 @@ CASES = (
     Case("undisturbed_2"),
     Case("slow_compute", SLOW_COMPUTE, rank=2, references=("undisturbed_2", "undisturbed_3")),
     Case("undisturbed_3"),
+    Case("two_late", DEVICE_DELAY, rank=0, second=2, references=("undisturbed_3", "undisturbed_4")),
+    Case("undisturbed_4"),
     Case("synced_1", synced=True),
     Case("slow_data", SLOW_DATA, rank=3, synced=True, references=("synced_1", "synced_2")),
     Case("synced_2", synced=True),

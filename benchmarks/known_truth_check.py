@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from known_truth_cases import DATA, INJECTED, LATE_ROOT, SLOW_COMPUTE, SLOW_DATA, Case
-from known_truth_reader import idle_before_collectives, read_pace, read_truth
+from known_truth_reader import Truth, idle_before_collectives, read_pace, read_truth
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer_rows import PARTS, Collective
@@ -46,6 +46,9 @@ def check(cases: Sequence[Case], out: Path, tolerance: float, markdown: bool) ->
     """Analyse the cases' traces and print the table. Returns the exit code."""
     explained: dict[str, Explained] = {}
     rows: list[Row] = []
+    made = out / "made.json"
+    facts = json.loads(made.read_text()) if made.is_file() else {}
+    cases = [case for case in cases if case.needs() <= facts.get("world_size", case.needs())]
     for case in cases:
         try:
             explained[case.name] = explain_run(out / case.name)
@@ -54,8 +57,6 @@ def check(cases: Sequence[Case], out: Path, tolerance: float, markdown: bool) ->
     for case in cases:
         if case.name in explained:
             rows.extend(Check(case, explained, out, tolerance).rows())
-    made = out / "made.json"
-    facts = json.loads(made.read_text()) if made.is_file() else {}
     print(" · ".join(f"{key} {value}" for key, value in facts.items() if value is not None))
     for line in table(rows, markdown):
         print(line)
@@ -77,7 +78,8 @@ class Check:
         self.analysis = self.here.analysis
         self.steps = {rank.rank: rank.steps for rank in self.analysis.ranks}
         self.disturbed = case.rank_of(self.analysis.world_size)
-        self.others = [rank for rank in self.steps if rank != self.disturbed]
+        self.all_disturbed = case.ranks_of(self.analysis.world_size)
+        self.others = [rank for rank in self.steps if rank not in self.all_disturbed]
 
     def rows(self) -> Iterable[Row]:
         quality = self.analysis.quality
@@ -89,9 +91,10 @@ class Check:
             yield self.row(None, "an undisturbed run", right=False, note=f"none of {self.case.references} is there")
             return
         gpu = self.analysis.activity == "gpu"
-        trace = _trace(self.folder, self.disturbed)
-        self.truth = read_truth(trace, DATA if self.case.injection == SLOW_DATA else INJECTED, self.case.injection)
-        yield from self._straggler()
+        self.truth = self._injected(self.disturbed)
+        yield self._named()
+        for rank in self.all_disturbed:
+            yield from self._straggler(rank)
         if self.case.injection == SLOW_DATA:
             yield self._data_row()
         elif gpu or self.case.injection == SLOW_COMPUTE:
@@ -136,26 +139,33 @@ class Check:
         )
         return statistics.fmean(here) - statistics.fmean(there)
 
-    def _straggler(self) -> Iterable[Row]:
-        """It is named, alone, with what it did; what it cost is not the raw wait."""
-        found = self.analysis.stragglers
-        named = [one.rank for one in found] == [self.disturbed]
-        mine = next((one for one in found if one.rank == self.disturbed), None)
+    def _injected(self, rank: int) -> Truth:
+        """Return what was injected into a rank's steps, by its own trace."""
+        annotation = DATA if self.case.injection == SLOW_DATA else INJECTED
+        return read_truth(_trace(self.folder, rank), annotation, self.case.injection or "")
+
+    def _named(self) -> Row:
+        """Whoever was disturbed is named, and nobody else."""
+        named = sorted(one.rank for one in self.analysis.stragglers)
         verdicts = "; ".join(f"rank {one.rank}: {one.code}" for one in self.analysis.findings if one.rank is not None)
-        yield self.row(self.disturbed, "it alone is named the straggler", right=named, note=verdicts)
+        alone = len(self.all_disturbed) == 1
+        what = "it alone is named the straggler" if alone else "they alone are named stragglers"
+        return self.row(self.disturbed, what, right=named == sorted(self.all_disturbed), note=verdicts)
+
+    def _straggler(self, rank: int) -> Iterable[Row]:
+        """A disturbed rank's figure is what it did; what it cost is not the raw wait."""
+        mine = next((one for one in self.analysis.stragglers if one.rank == rank), None)
         if mine is None:
             return
-        yield self.compare(
-            self.disturbed,
-            "the verdict's own figure",
-            _beyond_the_others(self.analysis.findings, self.disturbed),
-        )
-        exposed = statistics.fmean(self.mean(self.here, rank)["exposed_wait"] for rank in self.others)
+        true_ms = self._injected(rank).a_step
+        found_ms = _beyond_the_others(self.analysis.findings, rank)
+        yield self.compare(rank, "the verdict's own figure", found_ms, true_ms=true_ms)
+        exposed = statistics.fmean(self.mean(self.here, other)["exposed_wait"] for other in self.others)
         yield self.row(
-            self.disturbed,
+            rank,
             "what it cost is not above it",
             found=mine.lost_ms,
-            right=mine.lost_ms <= self.truth.a_step * (1 + self.tolerance),
+            right=mine.lost_ms <= true_ms * (1 + self.tolerance),
             note=f"exposed wait of the others {exposed:.2f} ms",
         )
 

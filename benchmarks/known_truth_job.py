@@ -67,6 +67,10 @@ def make(cases: Sequence[Case], out: Path) -> None:
     gc.disable()  # a collection on one rank would be a disturbance of its own
     record(job, Case("rehearsal", synced=True, broadcast=True), None)  # the first profile loads its libraries
     for case in cases:
+        if job.world_size < case.needs():
+            if job.rank == 0:
+                print(f"# {case.name}: left out, it needs {case.needs()} ranks", flush=True)
+            continue
         record(job, case, out / case.name)
         if job.rank == 0:
             print(f"# {case.name}: done after {time.monotonic() - began:.1f} s", flush=True)
@@ -113,7 +117,7 @@ class Job:
 
     def step(self, case: Case) -> None:
         """Run one step of a case on this rank."""
-        mine = case.injection if self.rank == case.rank_of(self.world_size) else None
+        mine = case.injection if self.rank in case.ranks_of(self.world_size) else None
         with record_function(DATA):
             if mine == SLOW_DATA:
                 time.sleep(self.size.inject_ms / 1e3)
