@@ -22,6 +22,7 @@ from scalescope.scaling.answer import Quality, RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.rank.partition import total
+from scalescope.scaling.replay.load import find_targets
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall, read_study_answer, without_timeline, write_answer
 from scalescope.scaling.trace.sources import find_sources
@@ -95,6 +96,19 @@ def test_weak_scaling_compares_measured_throughput_and_the_traces_factors(study:
     assert runs[0].step_times.profiling_overhead_ms == pytest.approx(median(profiled) - 49.0)
     assert runs[0].step_times.placebo_ms == 0 and not runs[0].step_times.unsteady
     assert runs[0].throughput.first_loss == 9.0 and runs[0].throughput.last_loss == pytest.approx(7.1)
+
+
+def test_a_job_cut_at_bucket_edges_on_several_ranks_alone_is_one_job_of_which_the_largest_run_is_replayed(
+    study: RunFolder,
+) -> None:
+    for name, cut in (("gpt-1", False), ("gpt-2", True)):
+        run = RunFolder.open(study.path / name)
+        facts = run.read_facts()
+        assert facts is not None
+        run.write_facts(msgspec.structs.replace(facts, compiled=True, compiled_by_bucket=cut))
+    assert [target.name for target in find_targets(study.path)] == ["gpt-2"]
+    answer, _ = analyze_study(study)
+    assert [(fall.from_world_size, fall.to_world_size) for fall in answer.waterfall] == [(1, 2)]
 
 
 def test_the_parts_of_the_waterfall_add_up_to_the_growth_of_the_step(study: RunFolder) -> None:

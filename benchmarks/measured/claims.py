@@ -35,8 +35,10 @@ def truth_growth(folder: Path) -> Table:
     checked = _checked(folder)
     # an earlier check held the growth against the injection: what it found is the growth
     true = "true ms" if "true ms" in checked[0] else "found ms"
-    for case in ("device_delay", "slow_compute", "slow_data"):
+    for case in ("device_delay", "slow_compute", "slow_data", "two_late"):
         of_case = [row for row in checked if row["case"] == case]
+        if not of_case:
+            continue
         injected = next(float(row[1]) for row in
                         ((row["what"], row.get("true ms") or row.get("injected ms") or "") for row in of_case)
                         if row[0] == "the verdict's own figure")  # fmt: skip

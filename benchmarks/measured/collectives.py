@@ -152,8 +152,9 @@ def nccl_tests_large(folder: Path) -> Table:
 
 
 def nccl_tests_processes(folder: Path) -> Table:
-    """nccl-tests with a thread a GPU over nccl-tests with a process a GPU, in time."""
-    table = read_markdown(folder / "nccl_tests_side_by_side.md")
+    """nccl-tests with a thread a GPU over nccl-tests with a process a GPU, in time; of a sitting of its own if any."""
+    own = folder / "nccl_tests_processes.md"
+    table = read_markdown(own if own.is_file() else folder / "nccl_tests_side_by_side.md")
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     made = []
     for kind, large in (("eager", True), ("eager", False), ("graph", False)):
@@ -162,7 +163,8 @@ def nccl_tests_processes(folder: Path) -> Table:
             for row in rows
             if row["as"] == kind and (_bytes(row["size"]) >= _MIB) == large
         ]
-        made.append((f"{kind}, {'from' if large else 'below'} 1 MiB, within 2%", _within(ratios, 0.02)))
+        if ratios:
+            made.append((f"{kind}, {'from' if large else 'below'} 1 MiB, within 2%", _within(ratios, 0.02)))
     return Table(("rows", "threads ÷ processes"), made)
 
 

@@ -154,7 +154,9 @@ def whatif(folder: Path) -> Table:
     Right is within 30% of the change or 1% of the step.
     """
     header = ("change", "step ms", "predicted ms", "95% interval", "measured ms", "off by", "right", "inside")
-    base = statistics.median(_lengths_ms(_steady(folder / "whatif_base_eager.gpt_small-ddp-n4.steps.jsonl.gz")))
+    eager = folder / "whatif_base_eager.gpt_small-ddp-n4.steps.jsonl.gz"
+    unchanged = eager if eager.is_file() else folder / "study.gpt_small-ddp-n4.steps.jsonl.gz"
+    base = statistics.median(_lengths_ms(_steady(unchanged)))
     rows = []
     for change, job, step, *told in read_tsv(folder / "whatif_predicted.tsv").rows:
         step_ms = float(step) if step else base

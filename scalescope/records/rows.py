@@ -140,6 +140,22 @@ class TrainFacts(msgspec.Struct, frozen=True):
     counts_batches: bool = False  # nobody told how many samples a rank's batch has: it counts as one
     samples_by_rank: tuple[int, ...] = ()  # where ranks differ, as a script told
 
+    @property
+    def job(self) -> tuple[str, ...]:
+        """What tells one job from another, whatever its rank count, in words: the model first.
+
+        How a compiled graph is cut is not part of it: on one rank it is not by default, on several it is.
+        """
+        return (
+            self.model,
+            self.strategy,
+            self.precision,
+            "compiled" if self.compiled else "eager",
+            # a model of one name may be built in several sizes
+            f"{self.parameters / 1e6:.4g}M parameters",
+            f"{self.flops_per_sample / 1e9:.4g} GFLOP a sample",
+        )
+
 
 class TriedRow(msgspec.Struct, frozen=True):
     """Advice that a study followed in one more run: what it was expected to bring, ms a step (positive: gained)."""

@@ -186,9 +186,9 @@ def _explain_child(
 
 def _series(runs: Sequence[TrainRun], answer: StudyAnalysis) -> list[Series]:
     """Group runs of one job: weak scaling where a rank's batch stays the same, strong where the global one does."""
-    jobs: dict[_Job, list[TrainRun]] = {}
+    jobs: dict[tuple[str, ...], list[TrainRun]] = {}
     for run in runs:
-        jobs.setdefault(_job_of(run.facts), []).append(run)
+        jobs.setdefault(run.facts.job, []).append(run)
     found = []
     for key, members in jobs.items():
         name = _series_name(key, list(jobs))
@@ -213,23 +213,7 @@ def _series(runs: Sequence[TrainRun], answer: StudyAnalysis) -> list[Series]:
     return found
 
 
-#: What tells one job from another, whatever its rank count, in words.
-_Job = tuple[str, ...]
-
-
-def _job_of(facts: TrainFacts) -> _Job:
-    return (
-        facts.model,
-        facts.strategy,
-        facts.precision,
-        "compiled" if facts.compiled else "eager",
-        # a model of one name may be built in several sizes
-        f"{facts.parameters / 1e6:.4g}M parameters",
-        f"{facts.flops_per_sample / 1e9:.4g} GFLOP a sample",
-    )
-
-
-def _series_name(key: _Job, all_keys: Sequence[_Job]) -> str:
+def _series_name(key: tuple[str, ...], all_keys: Sequence[tuple[str, ...]]) -> str:
     """Return the model, with only those settings that tell it from another series of the same model."""
     model, *settings = key
     rivals = [other for other in all_keys if other[0] == model]

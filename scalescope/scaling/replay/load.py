@@ -41,7 +41,7 @@ def find_targets(path: Path) -> list[Target]:
     if folder.read_info().kind == "sweep":
         raise UserError(f"{path} is a sweep; give a training run or a study")
     tried = {row.run for row in folder.read_tried()}
-    largest: dict[TrainFacts, tuple[int, RunFolder]] = {}
+    largest: dict[tuple[str, ...], tuple[int, RunFolder]] = {}
     for child in _traced(folder):
         try:
             facts, size = child.read_facts(), child.read_info().world_size or 1
@@ -49,9 +49,8 @@ def find_targets(path: Path) -> list[Target]:
             continue
         if facts is None or child.path.name in tried:
             continue
-        job = _job(facts)
-        if job not in largest or size > largest[job][0]:
-            largest[job] = (size, child)
+        if facts.job not in largest or size > largest[facts.job][0]:
+            largest[facts.job] = (size, child)
     if not largest:
         raise UserError(f"{path} holds no training run with traces; profile some: scalescope study profiler=window")
     return [Target(child.path, child.path.name, path) for _, child in largest.values()]
@@ -163,17 +162,20 @@ def _helpers(target: Target, ranks: int) -> tuple[list[Launch], RankRecord | Non
                 launches.append(launch_of(child))
             elif info.world_size == 1 and ranks > 1 and own is not None:
                 facts = child.read_facts()
-                same = facts is not None and _job(facts) == _job(own)
-                if same and facts is not None and facts.samples_per_rank_step == own.samples_per_rank_step:
+                if facts is not None and _computes_alike(facts, own):
                     alone = next(iter(read_records(child.path).values()), alone)
         except UserError:
             continue  # a run that broke off helps nobody; the target's own traces are what counts
     return [launch for launch in launches if launch.rows], alone
 
 
-def _job(facts: TrainFacts) -> TrainFacts:
-    """Return what tells one job from another, whatever its rank count."""
-    return msgspec.structs.replace(facts, samples_per_rank_step=0, samples_by_rank=())
+def _computes_alike(one: TrainFacts, other: TrainFacts) -> bool:
+    """Whether one rank of each computes the same with the same kernels: a graph that is cut has others."""
+    return (
+        one.job == other.job
+        and one.samples_per_rank_step == other.samples_per_rank_step
+        and one.compiled_by_bucket == other.compiled_by_bucket
+    )
 
 
 def _traced(folder: RunFolder) -> list[RunFolder]:
