@@ -78,6 +78,10 @@ class Peers:
         """Return the ranks of this host whose processes have ended, with their first heartbeats; asks no store."""
         return {rank: beat for rank, beat in self.neighbours().items() if process_state(beat) == "has died"}
 
+    def stopped(self) -> set[int]:
+        """Return the ranks of this host whose processes are stopped; asks no store."""
+        return {rank for rank, beat in self.neighbours().items() if process_state(beat) == "is stopped"}
+
     def lost(self, lost_s: float) -> list[int]:
         """Return the ranks without a heartbeat for so long; rank 0 looks after all others, and rank 1 after rank 0."""
         now, every_s = time.monotonic(), lost_s / _LOOKS

@@ -56,12 +56,17 @@ def process_state(beat: Heartbeat) -> str | None:
 
     A process of a container with ids of its own is not to be seen, though it may bear the same host name.
     """
-    if beat.space != _space():
+    if not is_of_this_host(beat):
         return None
     fields = _stat(beat.pid)
     if not fields or int(fields[_STARTED]) != beat.started or fields[_STATE] in "ZX":
         return "has died"
     return "is stopped" if fields[_STATE] in "Tt" else None
+
+
+def is_of_this_host(beat: Heartbeat) -> bool:
+    """Return whether a process is to be seen from here."""
+    return beat.space == _space()
 
 
 def launcher_has_died() -> bool:

@@ -172,7 +172,7 @@ class ProgressWatchdog:
         if not self._ended.is_set() and not self._departure.acquire(blocking=False):
             threading.Event().wait()  # a watching thread is leaving with it, and ends the process
         self._ended.set()
-        self._beat_process_watchdog(_LEAVE_S)
+        self._beat_process_watchdog()
 
     def part(self) -> None:
         """Wait a moment before leaving, until those that have something to write have done it."""
@@ -204,7 +204,7 @@ class ProgressWatchdog:
         """Look whether the store still answers: who serves it may be what has stopped."""
         unanswered, last = 0, self._answered  # counted, not timed: a job that was suspended as a whole is not late
         while not self._ended.wait(_BEAT_S):
-            self._beat_process_watchdog(self._lost_s)
+            self._beat_process_watchdog()
             unanswered, last = (unanswered + 1, last) if last == self._answered else (0, self._answered)
             silence_s, marker = unanswered * _BEAT_S, self._marker
             overdue = marker is not None and time.monotonic() > marker.deadline
@@ -219,9 +219,10 @@ class ProgressWatchdog:
         if confirmed:  # seen twice: what ends all ranks at once, as a launcher's signal does, has ended this one too
             return self._peers.post(self._peers.deaths(sorted(confirmed)))
         if lost := self._peers.lost(self._lost_s):
-            message = where_they_are(self._peers.heartbeats(range(self._size)), lost)
+            silent = sorted({*lost, *self._peers.stopped()})  # one that is stopped may be why the lost ones wait
+            message = where_they_are(self._peers.heartbeats(range(self._size)), silent)
             message = f"no sign of life for {self._lost_s:g} s; {message}"
-            return self._peers.post(AbortReason(self._rank, message, ended_by="lost_rank", silent=tuple(lost)))
+            return self._peers.post(AbortReason(self._rank, message, ended_by="lost_rank", silent=tuple(silent)))
         marker = self._marker
         if marker is None or time.monotonic() < marker.deadline:
             return None
@@ -250,7 +251,7 @@ class ProgressWatchdog:
 
     def _depart(self, reason: AbortReason, alone: bool) -> NoReturn:
         _leave_after(_LEAVE_S)  # whatever does not come to an end here
-        self._beat_process_watchdog(_LEAVE_S)
+        self._beat_process_watchdog()
         try:
             if self._folder is not None:
                 self._keep_stack(self._folder)
@@ -294,11 +295,12 @@ class ProgressWatchdog:
 
     # --- what they share ---------------------------------------------------------------------------------------------
 
-    def _beat_process_watchdog(self, limit_s: float) -> None:
+    def _beat_process_watchdog(self) -> None:
         """Say that this rank runs, and how long it may take until it says so again."""
         if self._process_watchdog is not None:
-            # this watchdog, where it still runs, is the first
-            self._process_watchdog.beat(self._heartbeat.name, limit_s + _SPEAK_S)
+            lost_s = None if self._departure.locked() else self._lost_s
+            limit_s = (_LEAVE_S if lost_s is None else lost_s) + _SPEAK_S  # this watchdog, where it runs, is the first
+            self._process_watchdog.beat(self._heartbeat.name, limit_s, lost_s, self._peers.neighbours())
 
     def _cause(self) -> AbortReason | None:
         """Return what ends the job on another rank, by its word or its death; looks for it for a moment."""
