@@ -237,6 +237,13 @@ FAULTS: dict[str, Fault] = {
         "tests/test_launch_process_watchdog.py::"
         "test_a_rank_that_hangs_with_pythons_lock_is_ended_and_its_stacks_are_kept",
     ),
+    "stopped_beside_lock_held": Fault(
+        "a rank is stopped, and no rank that waits for it runs Python",
+        "SIGSTOP under torchrun, beside calls into C that do not return; a limit of 2 s", 1, 20, "is stopped; rank",
+        "run.json with the reason, the others' stacks; no rank stays behind",
+        "tests/test_launch_stopped_beside_silent.py::"
+        "test_a_stopped_rank_is_named_and_ended_where_no_other_rank_runs_python",
+    ),
     "out_of_memory": Fault(
         "one rank has no memory for a size of a sweep", "its allocator refuses", 0, 60,
         "do not fit into every rank's memory", "a row for the size, and all others",

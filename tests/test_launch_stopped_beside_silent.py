@@ -15,6 +15,7 @@ import pytest
 from scalescope.launch.watch.arrivals import where_they_are
 from scalescope.launch.watch.presence import heartbeat_of
 from scalescope.records.folder import RunFolder
+from tests.faults import FAULTS
 from tests.processes import await_that, descendants
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,6 +83,7 @@ def neighbour() -> Iterator["subprocess.Popen[bytes]"]:
 
 def ended_by_a_stopped_rank(folder: RunFolder, holders: str) -> tuple[str, list[int]]:
     """Stop rank 2 of a job in which these ranks hold Python's lock; returns what was said, and the ranks' processes."""
+    fault = FAULTS["stopped_beside_lock_held"]
     script = folder.path / "rank.py"
     script.write_text(RANK)
     with socket.socket() as probe:
@@ -97,12 +99,13 @@ def ended_by_a_stopped_rank(folder: RunFolder, holders: str) -> tuple[str, list[
         pids = [int(note.read_text()) for note in notes]
         os.kill(pids[2], signal.SIGSTOP)
         (folder.path / "go").touch()
-        said, _ = job.communicate(timeout=20)  # torchrun alone would wait 30 s for a stopped rank
+        said, _ = job.communicate(timeout=fault.within_s)  # torchrun alone would wait 30 s for a stopped rank
     finally:
         for pid in (*descendants(job.pid), job.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         job.communicate()
+    assert job.returncode == fault.exit_code
     return said, pids
 
 
@@ -112,7 +115,8 @@ def test_a_stopped_rank_is_named_and_ended_where_no_other_rank_runs_python(folde
     info = folder.read_info()
     assert (info.status, info.ended_by) == ("failed", "lost_rank") and info.message is not None
     assert info.message.startswith(f"rank 2 (process {pids[2]} on {socket.gethostname()}) is stopped; rank ")
-    assert " waits for it inside a library, without Python for " in info.message
+    assert FAULTS["stopped_beside_lock_held"].says in info.message
+    assert " waits for it inside a library and has run no Python for " in info.message
     words = [line for line in said.splitlines() if line.startswith("scalescope: ")]
     assert words == [f"scalescope: {info.message}"], "one sentence, of whichever rank was the first to find it"
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "a rank stayed behind"

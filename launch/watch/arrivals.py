@@ -19,7 +19,9 @@ def where_they_are(heartbeats: dict[int, Heartbeat | None], silent: Sequence[int
         if rank not in silent and beat is not None and not beat.waits:
             at.setdefault((beat.marker, beat.name), []).append(rank)
     furthest = max(at, default=(END, ""))
-    causes_first = sorted(silent, key=lambda rank: (beat := heartbeats[rank]) is not None and process_state(beat) is None)
+    causes_first = sorted(
+        silent, key=lambda rank: (beat := heartbeats[rank]) is not None and process_state(beat) is None
+    )
     parts = [f"rank {rank} {_what_became_of(heartbeats[rank], furthest[0])}" for rank in causes_first]
     parts += [f"{_ranks(at[where])} did not arrive: at {where[1]}" for where in sorted(at) if where != furthest]
     if not parts:
