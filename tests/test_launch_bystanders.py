@@ -85,7 +85,7 @@ def test_a_rank_that_waits_for_its_turn_is_expected_nowhere() -> None:
     turn = sign(4, "waiting for the turn of ranks [0, 1]", waits=True)
     at_work = {0: sign(5, "all_reduce"), 1: sign(5, "all_reduce")}
     lost = (
-        "rank 3 (process 1 on here) does not respond: stopped, dead or cut off, "
+        "rank 3 (process 1 on here) does not respond: stopped, dead, cut off, or inside a library, "
         "last heard from at waiting for the turn of ranks [0, 1]"
     )
     assert where_they_are({**at_work, 2: turn, 3: turn}, [3]) == f"{lost}; ranks 0, 1 arrived"

@@ -128,7 +128,7 @@ def test_a_stopped_rank_is_the_cause_also_where_the_rank_that_looks_after_it_run
     said, pids = ended_by_a_stopped_rank(folder, "0")
     message = folder.read_info().message or ""
     assert f"rank 2 (process {pids[2]} on {socket.gethostname()}) is stopped" in message
-    assert message.index("rank 2") < message.index("rank 0") and "dead or cut off" not in message
+    assert message.index("rank 2") < message.index("rank 0") and "does not respond" not in message
     assert [line for line in said.splitlines() if line.startswith("scalescope: ")] == [f"scalescope: {message}"]
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "a rank stayed behind"
 
@@ -184,4 +184,8 @@ def test_of_silent_ranks_the_stopped_one_comes_first_and_one_that_runs_is_not_ca
         f"rank 1 ({stopped}) is stopped, last heard from at step 9; "
         f"rank 0 ({runs}) runs, but gives no sign of life: it waits inside a library, or for a core, "
         "last heard from at step 9"
+    )
+    assert where_they_are({0: runs, 1: stopped, 2: runs}, [0, 1, 2]) == (
+        f"rank 1 ({stopped}) is stopped, last heard from at step 9; "
+        "ranks 0, 2 run, but give no sign of life: they wait inside a library, or for a core, last heard from at step 9"
     )
