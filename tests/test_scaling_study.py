@@ -108,7 +108,7 @@ def test_a_job_cut_at_bucket_edges_on_several_ranks_alone_is_one_job_of_which_th
         run.write_facts(msgspec.structs.replace(facts, compiled=True, compiled_by_bucket=cut))
     assert [target.name for target in find_targets(study.path)] == ["gpt-2"]
     answer, _ = analyze_study(study)
-    assert [(fall.from_world_size, fall.to_world_size) for fall in answer.waterfall] == [(1, 2)]
+    assert [(fall.to_world_size, fall.only_larger_cut) for fall in answer.waterfall] == [(2, True)]
 
 
 def test_the_parts_of_the_waterfall_add_up_to_the_growth_of_the_step(study: RunFolder) -> None:

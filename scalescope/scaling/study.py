@@ -253,6 +253,7 @@ def _compare(series: Series, answer: StudyAnalysis) -> None:
         if run.world_size == smallest.world_size:
             continue
         fall = waterfall(series.name, _exact(smallest), _exact(run), same_work=series.scaling == "weak")
+        fall.only_larger_cut = (smallest.facts.compiled_by_bucket, run.facts.compiled_by_bucket) == (False, True)
         add_measured_growth(fall, smallest.explained.analysis, run.explained.analysis)
         answer.waterfall.append(fall)
         if fall.compute_inflation_ms is None and series.scaling == "weak":

@@ -62,6 +62,7 @@ class Waterfall(msgspec.Struct, kw_only=True):
     unsteady: bool = False  # they do, and recording cannot be why
     compute_inflation_ms: float | None = None  # of the compute part: the same kernels, slower
     compute_more_work_ms: float | None = None  # of the compute part: kernels the smaller run does not have
+    only_larger_cut: bool = False  # the larger run's compiled graph is cut at gradient buckets, the smaller's is whole
     kinds: list[KindGrowth] = []  # of the compute part, kernel kind by kernel kind; empty where kernels do not match
 
 

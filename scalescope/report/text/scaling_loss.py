@@ -9,6 +9,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.parts import INFLATION, Part
 from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
+from scalescope.report.views import grew_within_noise
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Code, Finding, is_within_noise
 from scalescope.scaling.finding_order import weight
@@ -16,6 +17,8 @@ from scalescope.scaling.study_answer import Waterfall
 
 #: A part of the growth that is less of the step, or of the growth, is not what a study is about.
 _OF_STEP, _OF_GROWTH = 0.1, 0.5
+#: What cuts cost has one known cause and one known remedy: it is said from a hundredth of the step.
+_OF_STEP_CUT = 0.01
 #: A cause whose part grew by less than this share of what it costs was there on the first count as well.
 _OF_COST = 0.5
 #: What ends advice that makes steps quicker on every count.
@@ -50,6 +53,32 @@ def loss_clause(fall: Waterfall, part: Part, ms: float) -> str:
     if ms > fall.growth_ms:  # no share of a whole: other parts shrank
         return f"{part.name} makes a step {milliseconds(ms)} longer"
     return f"{percent(ms / fall.growth_ms, 0)} of the step's growth is {part.name}"
+
+
+def cuts_cost_ms(fall: Waterfall) -> float | None:
+    """Return what cutting the compiled graph at gradient buckets costs at most, ms a step: the kernels that one rank's
+    whole graph does not have. None where nothing was cut, or where that is not worth a word.
+    """
+    more_ms = fall.compute_more_work_ms
+    if not fall.only_larger_cut or more_ms is None or grew_within_noise(fall):
+        return None
+    return more_ms if more_ms >= _OF_STEP_CUT * fall.to_step_ms else None
+
+
+def cuts_clause(fall: Waterfall, ms: float) -> str:
+    """Return what the cuts cost, to end a first sentence with."""
+    share = f"{percent(ms / fall.growth_ms, 0)} of the step's growth" if ms <= fall.growth_ms else milliseconds(ms)
+    return f"up to {share} is what cutting the compiled graph at gradient buckets costs"
+
+
+def cuts_advice(ms: float, then: str) -> str:
+    """Return what to do about the cuts, before what else helps. With fewer of them all-reduces begin later, and what
+    that lays bare only a run tells."""
+    fewer = "larger buckets (strategy.bucket_mib=100), or none (strategy.compile_by_bucket=false)"
+    told = (
+        f"cut the compiled graph at fewer places: {fewer}; up to {milliseconds(ms)} a step, less what all-reduces that"
+    )
+    return f"{told} begin later lay bare: try both{f'; beyond that, {then}' if then else '.'}"
 
 
 def speeds_alone(finding: Finding, steps: Sequence[tuple[Part, float]]) -> bool:

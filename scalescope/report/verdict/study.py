@@ -23,7 +23,14 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
-from scalescope.report.text.scaling_loss import largest_part, loss_before, loss_clause
+from scalescope.report.text.scaling_loss import (
+    cuts_advice,
+    cuts_clause,
+    cuts_cost_ms,
+    largest_part,
+    loss_before,
+    loss_clause,
+)
 from scalescope.report.unsteady import is_unsteady_series, measure_again
 from scalescope.report.verdict.advice import best_advice
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
@@ -117,6 +124,10 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
                 if most is not None:
                     headline = f"{headline.removesuffix('.')}; {loss_clause(falls[0], *most)}."
                 advice = loss_before(falls[0], steps, largest, remedy=remedy, best=best.text, finding=best.finding)
+                if (cuts_ms := cuts_cost_ms(falls[0])) is not None:
+                    if most is None:
+                        headline = f"{headline.removesuffix('.')}; {cuts_clause(falls[0], cuts_ms)}."
+                    advice = cuts_advice(cuts_ms, advice)
         if last.samples_per_s is not None:
             notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
