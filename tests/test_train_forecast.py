@@ -43,6 +43,7 @@ def test_what_cpus_can_train_is_not_refused() -> None:
     for model in ("gpt_tiny", "resnet50_64px"):
         config = typed(compose_job("train", [f"model={model}"]), TrainConfig)
         assert hopeless(config.model, config.model.batch_size, config.steps, 2) is None
+        assert hopeless(config.model, config.model.batch_size, 1_000_000, 2) is None  # a night, by its own steps
 
 
 def test_the_time_left_is_told_from_the_pace(

@@ -4,7 +4,8 @@ from scalescope.records.rows import Ceilings, TrainFacts
 from scalescope.train.models.config import ModelConfig
 
 _WORTH_SAYING_S = 30.0
-_HOPELESS_S = 3600.0  # of a whole job, at a rate that no core reaches: then it is a mistake and no plan
+_HOPELESS_S = 3600.0  # of a whole job, at a rate that no core reaches: then it is a mistake and no plan,
+_HOPELESS_STEP_S = 1.0  # unless a step is short: then somebody wants many
 _CORE_FLOPS = 100e9  # above what a core's matrix products reach in fp32 (Sapphire Rapids, Zen 4: 60 to 90 GFLOP/s)
 
 
@@ -16,7 +17,7 @@ def hopeless(model: ModelConfig, samples: int, steps: int, cores: int) -> str | 
     if (parameters := model.parameters) is None:
         return None
     step_s = model.flops(parameters, recompute=False).per_sample * samples / (_CORE_FLOPS * cores)
-    if step_s * steps < _HOPELESS_S:
+    if step_s < _HOPELESS_STEP_S or step_s * steps < _HOPELESS_S:
         return None
     return (
         f"model={model.name} with {samples} samples a rank takes {duration(step_s)} a step at least on {cores} CPU "
