@@ -22,7 +22,7 @@ from scalescope.scaling.answer import Quality, RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.rank.partition import total
-from scalescope.scaling.replay.load import find_targets
+from scalescope.scaling.replay.load import find_targets, open_replayer
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall, read_study_answer, without_timeline, write_answer
 from scalescope.scaling.trace.sources import find_sources
@@ -106,7 +106,9 @@ def test_a_job_cut_at_bucket_edges_on_several_ranks_alone_is_one_job_of_which_th
         facts = run.read_facts()
         assert facts is not None
         run.write_facts(msgspec.structs.replace(facts, compiled=True, compiled_by_bucket=cut))
-    assert [target.name for target in find_targets(study.path)] == ["gpt-2"]
+    (target,) = find_targets(study.path)
+    assert target.name == "gpt-2"
+    assert any("cut the compiled graph elsewhere" in one for one in open_replayer(target).assumptions)
     answer, _ = analyze_study(study)
     assert [(fall.to_world_size, fall.only_larger_cut) for fall in answer.waterfall] == [(2, True)]
 

@@ -72,7 +72,17 @@ def open_replayer(
     launches, alone = _helpers(target, len(records))
     device = next((one.device for one in records.values() if one.device is not None), None)
     launches = [one for one in [*launches, *sweeps] if device is None or one.device in (None, device)]
-    return Replayer(records, _times_of(launches) if launches else None, alone, jobs)
+    replayer = Replayer(records, _times_of(launches) if launches else None, alone, jobs)
+    replayer.cut_by_bucket = _is_cut_by_bucket(target.path)
+    return replayer
+
+
+def _is_cut_by_bucket(path: Path) -> bool:
+    try:
+        facts = RunFolder(path).read_facts()
+    except UserError:
+        return False
+    return facts is not None and facts.compiled_by_bucket is True
 
 
 def _times_of(launches: Sequence[Launch]) -> CollectiveTimes | None:

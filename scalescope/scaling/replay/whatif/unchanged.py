@@ -98,6 +98,7 @@ class Unchanged:
         self.base_ns = self._traced_ns = mean_step_ns(self.base)
         self._traced_base = self.base
         self._recording: Recording | None = None
+        self.cut_by_bucket = False  # the compiled graph is cut where gradient buckets end
         self.longest_ns: float | None = None  # the step as run is known to be no longer
         self.known_ns: Interval | None = None  # the mean of many steps, of which the replayed ones are a few
 
@@ -174,7 +175,9 @@ class Unchanged:
             return []
         known = "measured between hidden and bare ones" if self._rate_known else "assumed"
         ratio = median([ratio for _, ratio in self._collectives.ratios], 1.0)
+        cuts = "other buckets leave the compute as it is, though they cut the compiled graph elsewhere: a run tells"
         return [
+            *([cuts] if self.cut_by_bucket else []),
             f"inflation {self.contention.basis}",
             f"transfers under compute at {self.contention.transfer_rate:.2f} of their own rate, {known}",
             f"collectives of other sizes: {self.times.source}, × {ratio:.2f} as in the trace",
