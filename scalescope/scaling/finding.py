@@ -98,6 +98,14 @@ Cure = Literal[
 ]
 
 
+#: How a finding's ranks stand to others that are late as well.
+Order = Literal[
+    "first",  # they are the latest: without their cause the step waits for the others
+    "together",  # they are late by about as much: only mending all of them brings what they cost
+    "after",  # the others are later: what the finding costs shows once those are mended
+]
+
+
 class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that speaks for a finding: figures and names, a step, on the finding's rank where it has one."""
 
@@ -126,11 +134,27 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin | None = None  # who wrote the job's loop, where that is known
 
 
+class AlsoLate(msgspec.Struct, frozen=True, kw_only=True):
+    """Other ranks that are late beside a finding's: the step waits for the latest, so one hides what another costs."""
+
+    ranks: tuple[int, ...]
+    order: Order
+    alone_ms: float  # what mending the finding by itself brings
+    together_ms: float  # what mending it and these ranks' causes brings
+    alike: bool = False  # these do the same as the finding's rank
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause of lost time. `ms` is how much shorter the step as run would be without it."""
+    """One cause of lost time. `ms` is how much shorter the step as run would be without it.
+
+    Of a cause that several ranks have, and not all, that is without it on all of `ranks`.
+    """
 
     code: Code
-    rank: int | None = None  # None: nobody's alone
+    rank: int | None = None  # None: nobody's alone; of several ranks the first
+    ranks: tuple[int, ...] = ()  # that have the same cause, where several do; empty for one rank, and for all
+    one_ms: float | None = None  # of several ranks: what mending it on one of them alone brings, at best
+    also_late: AlsoLate | None = None  # other ranks, late by other amounts or causes
     ms: float | None  # None where that cannot be told (profiler_cost), or nothing is lost (nothing)
     low_ms: float | None
     high_ms: float | None
@@ -247,6 +271,11 @@ def bound_of(code: Code, ms: float, step_ms: float, evidence: Sequence[EvidenceR
         backed="bound",
         at_most=True,
     )
+
+
+def ranks_of(finding: Finding) -> tuple[int, ...]:
+    """Return the ranks that a finding names; none where it is nobody's alone."""
+    return finding.ranks or (() if finding.rank is None else (finding.rank,))
 
 
 def is_within_noise(finding: Finding) -> bool:

@@ -13,7 +13,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import Code, EvidenceRow, Remedy
+from scalescope.scaling.finding import AlsoLate, Code, EvidenceRow, Remedy
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.ranks.elements import ElementsRead, elements_read
@@ -138,6 +138,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     code: Code
     rank: int | None = None
+    ranks: tuple[int, ...] = ()  # of a cause that several ranks have, and not all; `rank` is the first of them
+    one_ms: float | None = None  # of several ranks: what taking it out of one of them alone brings, at best
+    also_late: AlsoLate | None = None
     removals: tuple[Removal, ...] = ()  # causes that may be there together, and are priced together
     surely: tuple[Removal, ...] = ()  # where not all of `removals` is sure to go with the cause: what is
     change: Change | None = None  # another change, priced by itself in the step without all removals
@@ -154,3 +157,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     most_ms: float | None = None  # a change brings no more than this, whatever a replay of it says
     least_ms: float = 0.0  # what of it was seen to be lost in each step, whatever a replay says
     least_share: float = WORTH_SAYING  # of the step, below which it is no finding
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """The ranks that have the cause; none where it is nobody's alone."""
+        return self.ranks or (() if self.rank is None else (self.rank,))

@@ -33,6 +33,7 @@ from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
 from scalescope.scaling.findings.in_range import hold, is_range
 from scalescope.scaling.findings.late_root import late_root
+from scalescope.scaling.findings.late_together import alike_as_one
 from scalescope.scaling.findings.one_block import with_blocks
 from scalescope.scaling.findings.pricing import price
 from scalescope.scaling.findings.profiler_cost import are_less_than_is_unknown, profiler_cost
@@ -76,6 +77,7 @@ def find(scene: Scene) -> list[Finding]:
     candidates = without_slow_operators(scene, with_differing_load(scene, without_their_symptoms(candidates)))
     candidates = with_blocks(scene, candidates)
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
+    candidates = alike_as_one(scene, candidates)
     priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
     in_range = is_range(scene)
     found = ranked(hold(scene, candidates, priced), in_range=in_range)

@@ -69,6 +69,7 @@ def _at_most(scene: Scene, candidates: Sequence[Candidate], seen: Sequence[Candi
                 Finding(
                     code=one.code,
                     rank=one.rank,
+                    ranks=one.ranks,
                     ms=most,
                     low_ms=0.0,
                     high_ms=most,

@@ -25,8 +25,10 @@ from scalescope.scaling.finding import (
 )
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained_ms
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
+from scalescope.scaling.findings.gain import Gain
 from scalescope.scaling.findings.hosts.by_chance import as_usual, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
+from scalescope.scaling.findings.late_together import latest_first
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import LEAST_SHARE
@@ -46,16 +48,6 @@ _COMPUTES, _MULTIPLIES = 0.8, 0.25
 _GIVEN_BACK, _GIVEN_BACK_LOW, _GIVEN_BACK_HIGH = 0.92, 0.8, 1.0
 
 
-class Gain(msgspec.Struct, frozen=True):
-    """What a candidate brings, ms a step."""
-
-    candidate: Candidate
-    ms: float
-    low_ms: float
-    high_ms: float
-    beside_ms: float = 0.0  # of it, what is not in the replayed steps: a cause of some steps is in others as well
-
-
 def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     """Return the candidates that are worth saying, as findings with their size and its interval."""
     together = [one for one in candidates if one.removals]
@@ -65,6 +57,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
         shares = _shares(scene, kept)
     kept = _that_show(scene, together, kept)
     gains = [_as_if_all_wait(scene, _down_to_devices(scene, one)) for one in _with_intervals(scene, kept, shares)]
+    gains = latest_first(scene, gains)
     context = removals_of(kept)
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
@@ -431,6 +424,9 @@ def _finding(scene: Scene, gain: Gain) -> Finding:
     return Finding(
         code=one.code,
         rank=one.rank,
+        ranks=one.ranks,
+        one_ms=one.one_ms,
+        also_late=one.also_late,
         ms=gain.ms,
         low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
         high_ms=max(gain.ms, min(gain.high_ms, most_ms)),

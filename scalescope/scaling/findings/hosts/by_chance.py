@@ -134,13 +134,16 @@ def _disturbances(scene: Scene, sure: Sequence[Candidate], one: Candidate, chanc
 
     Where others have the ranks' cores for as long on each, nothing that they do hides what one of them has beyond that.
     """
-    own = {(other.rank, what) for other in sure for removal in other.removals for what in _alike(removal.what)}
+    own = {
+        (rank, what)
+        for other in sure
+        for removal in other.removals
+        for rank in (other.late if removal.rank is None else (removal.rank,))
+        for what in _alike(removal.what)
+    }
+    own |= {(rank, "slow") for rank in one.late}
     slow = [Removal("slow", rank) for rank in scene.side.ranks]
-    return tuple(
-        removal
-        for removal in dict.fromkeys((*slow, *chance))
-        if (removal.rank, removal.what) not in own and (removal.rank, removal.what) != (one.rank, "slow")
-    )
+    return tuple(removal for removal in dict.fromkeys((*slow, *chance)) if (removal.rank, removal.what) not in own)
 
 
 def _alike(what: What) -> tuple[What, ...]:
