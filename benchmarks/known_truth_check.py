@@ -19,7 +19,7 @@ from known_truth_reader import Truth, idle_before_collectives, read_pace, read_t
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.compare.lost import lost_time
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import Finding, ranks_of
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.verdicts.stragglers import STRAGGLER_FRACTION
@@ -331,6 +331,6 @@ def _beyond_the_others(findings: Iterable[Finding], rank: int) -> float | None:
         row.ms - (row.others_ms or 0.0)
         for finding in findings
         for row in finding.evidence
-        if finding.rank == rank and row.ms is not None
+        if rank in ranks_of(finding) and row.ms is not None
     ]
     return max(found_ms, default=None)

@@ -10,7 +10,7 @@ from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
 from scalescope.report.text.beside import beside_sentences
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.late_together import by_itself, cure_of
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import efficiency_table, partition_table, run_label, waterfall_table
@@ -63,7 +63,7 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
         yield f"{number}. {escaped(text.line(finding, run, run.findings))}"
         if finding.remedy is not None:
             elsewhere = text.todo_elsewhere(finding)
-            yield f"   {escaped(cure_text(finding.remedy))}; in a loop of your own: {escaped(elsewhere)}"
+            yield f"   {escaped(cure_of(finding))}{by_itself(finding)}; in a loop of your own: {escaped(elsewhere)}"
     yield ""
     if run.ranks and run.quality.verdict != "unusable" and not is_shown_alone(run):
         table, _ = partition_table(run).without_zero_columns(_ZEROS)

@@ -86,9 +86,13 @@ class Quality(msgspec.Struct):
 
 
 class Straggler(msgspec.Struct, kw_only=True):
-    """A rank the others lose step time to: the findings that name it, as one. Being last is no guilt."""
+    """A rank the others lose step time to: the findings that name it, as one. Being last is no guilt.
+
+    Where a finding is of several ranks, `lost_ms` is what the step would be shorter by without it on all of them.
+    """
 
     rank: int
+    ranks: list[int] = []  # that have the costliest of them together, this one among them; empty for it alone
     lost_ms: float  # a step, by which it would be shorter without them
     code: Code | None = None  # of the costliest; None in a file of schema 1
     verdict: str = ""  # schema 1: in words what it did
@@ -213,6 +217,7 @@ class Advice(msgspec.Struct, kw_only=True):
 
     code: Code | None = None  # of the finding; None in a file of schema 1
     rank: int | None = None
+    ranks: list[int] = []  # on all of which it is to be done, for a cause that several have
     cure: Cure | None = None
     overrides: list[str] = []  # of scalescope's own jobs; empty where no setting does it
     what: str = ""  # schema 1: in words

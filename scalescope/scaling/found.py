@@ -8,7 +8,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.as_run.untraced import given_steps
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import Finding, ranks_of
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target
@@ -40,8 +40,17 @@ def as_whatif(name: str, analysis: RunAnalysis) -> WhatIf:
     return WhatIf(name=name, replay=analysis.replay, step_ms=step, predictions=predictions)
 
 
+def _of_ranks(finding: Finding) -> str:
+    """Return of which ranks a finding is taken out, and which others' are out as well for it to bring that."""
+    ranks, also = ranks_of(finding), finding.also_late
+    who = f" of rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
+    if also is None or also.order == "first":
+        return who
+    return f"{who}, {'after' if also.order == 'after' else 'with'} that of rank {', '.join(map(str, also.ranks))}"
+
+
 def _prediction(finding: Finding, step_ms: float) -> Prediction:
-    who = "" if finding.rank is None else f" of rank {finding.rank}"
+    who = _of_ranks(finding)
     what = f"without {finding.code}{who}{', at most' * finding.at_most}{', at least' * finding.at_least}"
     if finding.ms is None or finding.low_ms is None or finding.high_ms is None:
         nothing = finding.code == "nothing"

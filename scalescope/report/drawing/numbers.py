@@ -1,5 +1,7 @@
 """Figures as text: one way to write a duration, a share, a size and a rate, everywhere."""
 
+from collections.abc import Sequence
+
 #: What is less reads as 0.00 ms: no change to speak of.
 READS_AS_ZERO_MS = 0.005
 #: Where one step may be longer or shorter than another by more than this share, that they are alike is not known.
@@ -59,6 +61,30 @@ def size(count: int) -> str:
 def listing(items: list[str]) -> str:
     """Return `a`, `a and b` or `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Return `rank 1`, `ranks 0 and 2` or `ranks 0 to 7 and 12`; "" for none."""
+    return f"rank{'s' * (len(ranks) > 1)} {listing(_stretches(ranks))}" if ranks else ""
+
+
+def rank_numbers(ranks: Sequence[int]) -> str:
+    """Return the ranks' numbers alone, as a cell of a table has them: `0, 2` or `0 to 7, 12`."""
+    return ", ".join(_stretches(ranks))
+
+
+#: So many ranks in a row, or more, are told by the first and the last of them.
+_IN_A_ROW = 3
+
+
+def _stretches(ranks: Sequence[int]) -> list[str]:
+    rows: list[list[int]] = []
+    for rank in ranks:
+        if rows and rank == rows[-1][-1] + 1:
+            rows[-1].append(rank)
+        else:
+            rows.append([rank])
+    return [text for row in rows for text in ([f"{row[0]} to {row[-1]}"] if len(row) >= _IN_A_ROW else map(str, row))]
 
 
 def ordinal(number: int) -> str:

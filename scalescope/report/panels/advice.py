@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 
-from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, percent
+from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, percent, rank_numbers
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import sentence
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.codes.table import CODES
-from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.late_together import by_itself, cure_of
 from scalescope.report.text.of_step import of_step
 from scalescope.report.text.recurring import leads, recurring_advice
 from scalescope.report.text.scaling_loss import NOT_THE_SCALING, speeds_alone
@@ -54,9 +53,10 @@ def findings_table(findings: Sequence[Finding], run: RunAnalysis) -> Table:
         Column("elsewhere", "in a loop of your own"),
     ]
     rows: list[list[Cell]] = [
-        [CODES[one.code].name, one.rank, finding_text.because(one), one.ms, _interval(one), one.fraction,
+        [finding_text.name(one), rank_numbers(one.ranks) or one.rank, finding_text.because(one), one.ms,
+         _interval(one), one.fraction,
          *([None if step is None else step or "as run"] if other else []),
-         cure_text(one.remedy) if one.remedy is not None else None, finding_text.todo_elsewhere(one)]
+         f"{cure_of(one)}{by_itself(one)}" if one.remedy is not None else None, finding_text.todo_elsewhere(one)]
         for one, step in zip(findings, which, strict=True)
     ]  # fmt: skip
     return Table(columns, rows, {"rank": "no rank's alone", "gain_ms": "no time is lost by it"})

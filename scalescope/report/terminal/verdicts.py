@@ -8,7 +8,7 @@ from scalescope.report.panels.advice import advice_sentence
 from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.late_together import by_itself, cure_of
 from scalescope.report.text.recurring import leads, recurring_advice, recurring_clause
 from scalescope.report.unsteady import measure_again
 from scalescope.scaling.answer import RunAnalysis
@@ -51,7 +51,7 @@ def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> Non
     for number, one in enumerate(findings, 1 if recurring is None else 2):
         print_line(console, f"{number}. {finding_text.line(one, run, findings)}.")
         assert one.remedy is not None
-        here, elsewhere = capitalized(cure_text(one.remedy)), finding_text.todo_elsewhere(one)
+        here, elsewhere = f"{capitalized(cure_of(one))}{by_itself(one)}", finding_text.todo_elsewhere(one)
         print_line(console, f"   {here}. In a loop of your own: {elsewhere}.", "dim")
 
 

@@ -7,6 +7,15 @@ from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
 from scalescope.report.text.codes.exchanges import exchanged
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.late_together import (
+    by_itself,
+    cost_together,
+    cure_of,
+    provided,
+    then_the_latest,
+    whose,
+    with_the_others,
+)
 from scalescope.report.text.of_step import share
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
@@ -24,6 +33,7 @@ from scalescope.scaling.finding import (
     is_now_and_then,
     is_of_one_step,
     is_within_noise,
+    ranks_of,
 )
 from scalescope.scaling.finding_order import as_costly, hidden_by_noise, hiding, weight, worth_leading
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
@@ -61,16 +71,22 @@ def cost(finding: Finding) -> str:
 
 def subject(finding: Finding) -> str:
     """Return who or what costs: `rank 1`, or what the code is called."""
-    return f"rank {finding.rank}" if finding.rank is not None else name(finding)
+    return whose(finding) or name(finding)
 
 
 def name(finding: Finding) -> str:
     """Return what costs, in the words of its code, or of what is known of it."""
+    if finding.ranks and finding.code == "own_work":
+        return "work of their own"
     return "waits for cores" if is_wait_for_cores(finding) else CODES[finding.code].name
 
 
 def because(finding: Finding) -> str:
-    """Return why, from the evidence."""
+    """Return why, from the evidence; of several ranks, what each of them does."""
+    return f"on each of them {_because(finding)}" if finding.ranks else _because(finding)
+
+
+def _because(finding: Finding) -> str:
     told = CODES[finding.code].because(finding)
     more = next((row.ms for row in finding.evidence if row.name == GOES_WITH_IT and row.ms is not None), None)
     return told if more is None else f"{told}, and {milliseconds(more)} more {_GOES_WITH.get(finding.code, _WAITS)}"
@@ -82,6 +98,10 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> s
     Where the second finding may as well be the first, or the first one hides behind another, it names both.
     """
     others = [one for one in findings[1:] if one.ms is not None and not one.at_most]  # a bound accuses nobody
+    if (also := findings[0].also_late) is not None:
+        beside = [one for one in others if also.order == "together" and set(ranks_of(one)) & set(also.ranks)]
+        told = headline(findings[0], step_ms, ranks, alone=False).removesuffix(".")
+        return f"{'; '.join([told, *(f'{subject(one)}: {because(one)}' for one in beside)])}."
     told = headline(findings[0], step_ms, ranks, alone=not others)
     if others and is_all_of_it(findings[0]):
         nothing = ", or nothing" if is_within_noise(others[0]) and not is_certain(others[0]) else ""
@@ -165,7 +185,13 @@ def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         size = up_to(finding) if beside else cost(finding)
         return f"{nobody}{subject(finding)} may cost {size} {whole}, or nothing: {because(finding)}."
-    return f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}: {because(finding)}{_why_more(finding)}."
+    if (also := finding.also_late) is not None and also.order == "together":
+        return (
+            f"{with_the_others(finding)} cost {cost_together(finding, also)} {whole} together; {subject(finding)}: "
+            f"{because(finding)}."
+        )
+    told = f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}{provided(finding)}: {because(finding)}"
+    return f"{told}{_why_more(finding)}{then_the_latest(finding)}."
 
 
 #: A cost that is larger than its cause by more than this share says why.
@@ -193,7 +219,8 @@ def _why_more(finding: Finding) -> str:
 
 
 def _verb(finding: Finding) -> str:
-    return "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
+    several = finding.ranks or (finding.rank is None and subject(finding).endswith("s"))
+    return "cost" if several else "costs"
 
 
 def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str) -> Lead:
@@ -216,7 +243,7 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
 def is_doubtful_beside(finding: Finding, findings: Sequence[Finding]) -> bool:
     """Tell whether noise may have made a rank late where another one is named for sure."""
     sure = worth_leading(findings) if is_lost_in_noise(finding) and finding.rank is not None else None
-    return sure is not None and sure.rank is not None and sure.rank != finding.rank
+    return sure is not None and sure.rank is not None and finding.rank not in ranks_of(sure)
 
 
 def up_to(finding: Finding) -> str:
@@ -241,9 +268,9 @@ def line(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Fi
 
     `run`: whose it is; it tells of which step that share is. `findings`: among which it is told.
     """
-    who = f"rank {finding.rank}, " if finding.rank is not None else ""
+    who = f"{whose(finding)}, " if finding.rank is not None else ""
     noise = ", within noise" * is_within_noise(finding)
-    size = f": {cost(finding)}{share(finding, run)}{noise}" if finding.ms is not None else ""
+    size = f": {cost(finding)}{share(finding, run)}{provided(finding)}{noise}" if finding.ms is not None else ""
     if is_doubtful_beside(finding, findings):
         size = f": {up_to(finding)}, within noise"
     return f"{who}{name(finding)}{size}: {because(finding)}"
@@ -257,9 +284,11 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
     if finding.remedy is None:
         return ""
     nothing = ", or nothing" * is_within_noise(finding)
-    size = f": {cost(finding)} a step{share(finding, run)}{nothing}" if finding.ms is not None else ""
+    size = ""
+    if finding.ms is not None:
+        size = f": {cost(finding)} a step{share(finding, run)}{provided(finding)}{nothing}"
     more = "; and record more steps" if is_of_one_step(finding) else ""
-    return f"{cure_text(finding.remedy)}{size}{more}"
+    return f"{cure_of(finding)}{size}{by_itself(finding)}{more}"
 
 
 def todo_elsewhere(finding: Finding) -> str:
@@ -298,7 +327,7 @@ def following(findings: Sequence[Finding]) -> list[Finding]:
 
 def straggler_text(run: RunAnalysis, rank: int) -> str:
     """Return what a rank that a run's findings name does; of a file of schema 1, the words that it holds."""
-    reasons = [because(one) for one in run.findings if one.rank == rank]
+    reasons = [_because(one) for one in run.findings if rank in ranks_of(one)]
     return "; ".join(reasons) or next((one.verdict for one in run.stragglers if one.rank == rank), "")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import a_step, step_as_run
-from scalescope.scaling.finding import LATE, STEADY_STEPS, Code, Finding, is_within_noise
+from scalescope.scaling.finding import LATE, STEADY_STEPS, Code, Finding, is_within_noise, ranks_of
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 
 #: In which part of a step what one rank alone does lies, by the finding that names it.
@@ -26,9 +26,11 @@ _PART: dict[Code, str] = {
 
 @dataclass(frozen=True)
 class LateRank:
-    """A rank, what the first finding says that it does beyond the others, ms a step, and which part that is of."""
+    """The rank that is late, or several alike, what the first finding says that each does beyond the others, ms a step,
+    and which part that is of.
+    """
 
-    rank: int
+    ranks: tuple[int, ...]  # several that do the same
     code: Code
     part: str
     ms: float
@@ -43,13 +45,14 @@ def late_rank(run: RunAnalysis) -> LateRank | None:
     if is_wait_for_cores(first):
         return None  # which is in all of its parts
     splits = splits_of(run)
-    own = next((one for one in splits if one.rank == first.rank), None)
-    if own is None or len(splits) < 2:
+    ranks = ranks_of(first)
+    own = [one for one in splits if one.rank in ranks]
+    if not own or len(splits) <= len(own):
         return None
     part = _PART[first.code]
-    ms = min(_extra_ms(first), own.part_ms(part))
+    ms = min(_extra_ms(first), *(one.part_ms(part) for one in own))
     names = tuple(row.name for row in first.evidence if row.kind == "activity") if first.code == "own_work" else ()
-    return LateRank(first.rank, first.code, part, ms, names) if ms > 0 else None
+    return LateRank(ranks, first.code, part, ms, names) if ms > 0 else None
 
 
 def splits_of(run: RunAnalysis) -> list[Split]:

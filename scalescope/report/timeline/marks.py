@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scalescope.report.drawing.numbers import rank_list
 from scalescope.report.text.late_rank import LateRank
 from scalescope.report.timeline.layout import Lane, Layout
 from scalescope.scaling.answer_rows import PARTS
@@ -24,11 +25,11 @@ class Mark:
 def marks_of(timeline: StepTimeline, layout: Layout, late: LateRank | None) -> list[Mark]:
     """Return the marks of a step that its late rank is drawn in; none where nobody is late."""
     by_rank = _lanes_of(layout)
-    if late is None or late.rank not in (one.rank for one in timeline.ranks) or len(by_rank) != len(timeline.ranks):
+    if late is None or not any(one.rank in late.ranks for one in timeline.ranks) or len(by_rank) != len(timeline.ranks):
         return []
     marks = []
     for rank, lanes in zip(timeline.ranks, by_rank, strict=True):
-        mark = _alone(timeline, lanes, late) if rank.rank == late.rank else _waiting(lanes, late)
+        mark = _alone(timeline, lanes, late) if rank.rank in late.ranks else _waiting(lanes, late)
         marks += [mark] if mark is not None else []
     return marks
 
@@ -50,7 +51,7 @@ def _alone(timeline: StepTimeline, lanes: Sequence[Lane], late: LateRank) -> Mar
     if not named and late.part == "compute":
         return None  # a little everywhere
     lane = next((one for one in lanes if one.kind == kind), None)
-    return _longest(lane, wanted, _above(lanes), f"rank {late.rank} alone") if lane is not None else None
+    return _longest(lane, wanted, _above(lanes), f"{rank_list(late.ranks)} alone") if lane is not None else None
 
 
 def _longest(lane: Lane, wanted: set[int], above: int, text: str) -> Mark | None:
@@ -70,7 +71,7 @@ def _waiting(lanes: Sequence[Lane], late: LateRank) -> Mark | None:
     row = max(range(len(lane.spans)), key=lambda one: lane.spans.wait[one])  # type: ignore[attr-defined] # Calls
     start = lane.begin + lane.spans.start[row]
     return Mark(
-        start, start + lane.spans.wait[row], lane.top, lane.height, _above(lanes), f"waits for rank {late.rank}"
+        start, start + lane.spans.wait[row], lane.top, lane.height, _above(lanes), f"waits for {rank_list(late.ranks)}"
     )
 
 

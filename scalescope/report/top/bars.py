@@ -13,7 +13,7 @@ from scalescope.report.as_run import (
     step_of_job,
 )
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.numbers import milliseconds, percent, rank_list
 from scalescope.report.page import Bar, Bars, Stretch
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.steadiness import beside_measured
@@ -96,17 +96,19 @@ def _of_others(run: RunAnalysis) -> str:
 
 def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split]) -> Bars:
     """Return the bars with the late rank's own step and the others', in which they wait for what is hatched in its."""
-    others = [one for one in splits if one.rank != late.rank]
+    others = [one for one in splits if one.rank not in late.ranks]
     named = f"rank {others[0].rank}" if len(others) == 1 else f"the other {len(others)}, mean"
-    (own,) = (one for one in splits if one.rank == late.rank)
-    longest = max(statistics.fmean(one.window_ms for one in own) for own in ([own], others)) or 1.0
+    late_ones = [one for one in splits if one.rank in late.ranks]
+    whose = rank_list(late.ranks)
+    longest = max(statistics.fmean(one.window_ms for one in own) for own in (late_ones, others)) or 1.0
     alone = Stretch(
         f"{100 * late.ms / longest:.3f}",
         f"repeating-linear-gradient(45deg,var(--ink) 0 2px,var({parts.BY_KEY[late.part].variable}) 2px 6px)",
-        f"rank {late.rank} alone {milliseconds(late.ms)}",
+        f"{whose} alone {milliseconds(late.ms)}",
     )
-    bars = [_bar(f"rank {late.rank}, late", [own], longest, late, alone), _bar(named, others, longest)]
-    title = f"{drawn.title} Hatched: what rank {late.rank} alone does, while the others come to wait."
+    bars = [_bar(f"{whose}, late", late_ones, longest, late, alone), _bar(named, others, longest)]
+    does = "does" if len(late.ranks) == 1 else "do"
+    title = f"{drawn.title} Hatched: what {whose} alone {does}, while the others come to wait."
     return Bars([*drawn.bars, *bars], [*drawn.legend, alone], title)
 
 

@@ -72,8 +72,8 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         more = finding_text.more_steps(run.findings)
         beside = finding_text.beside_waits(run.findings) if first is run.findings[0] else None
         besides = f"; beside that, {finding_text.todo(beside, run)}" if beside is not None else ""
-        return BestAdvice(f"{best_to_do(run, first, more=True)}{besides}.", on_rank=None if more else first.rank,
-                          finding=first)  # fmt: skip
+        on_rank = None if more or first.ranks else first.rank
+        return BestAdvice(f"{best_to_do(run, first, more=True)}{besides}.", on_rank=on_rank, finding=first)
     if run.advice and run.advice[0].what:  # schema 1
         return BestAdvice(f"{advice_sentence(run.advice[0])}.")
     if slowed_by_profiling(run) and not _knows_as_run(run):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import (
+    capitalized,
     milliseconds,
     percent,
     rate,
@@ -13,6 +14,7 @@ from scalescope.report.sentences import (
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.growing import growing_rates
+from scalescope.report.text.late_together import provided
 from scalescope.report.text.recurring import (
     is_told,
     pace,
@@ -67,7 +69,8 @@ def straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[
         if one.rank is not None and one.ms is not None and one not in said and weight(one) >= least
     ]
     found = [
-        f"Rank {one.rank} of {where} {_costs(one, run.findings)}: {sentence(finding_text.because(one))}"
+        f"{capitalized(finding_text.subject(one))} of {where} {_costs(one, run.findings)}: "
+        f"{sentence(finding_text.because(one))}"
         for one in named
     ]
     return found or [
@@ -81,7 +84,9 @@ def straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[
 def _costs(finding: Finding, findings: Sequence[Finding]) -> str:
     beside = finding_text.is_doubtful_beside(finding, findings)
     cost = finding_text.up_to(finding) if beside else finding_text.cost(finding)
-    return f"may cost {cost} a step, or nothing" if is_within_noise(finding) else f"costs {cost} a step"
+    cost = f"{cost} a step{provided(finding)}"
+    costs = "cost" if finding.ranks else "costs"
+    return f"may cost {cost}, or nothing" if is_within_noise(finding) else f"{costs} {cost}"
 
 
 def quality_sentences(run: RunAnalysis) -> list[str]:

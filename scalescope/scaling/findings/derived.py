@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
-from scalescope.scaling.finding import Finding, is_lost_in_noise, is_within_noise
+from scalescope.scaling.finding import Finding, is_lost_in_noise, is_within_noise, ranks_of
 from scalescope.scaling.finding_order import are_little_at_most, worth_leading, worth_telling
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
@@ -86,12 +86,13 @@ def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:
     """Return the ranks that findings name for sure, most costly first."""
     found: dict[int, Straggler] = {}
     for one in findings:
-        if one.rank is None or one.ms is None or is_within_noise(one):
+        if one.ms is None or is_within_noise(one):
             continue
-        if one.rank in found:
-            found[one.rank].lost_ms += one.ms
-        else:
-            found[one.rank] = Straggler(rank=one.rank, lost_ms=one.ms, code=one.code)
+        for rank in ranks_of(one):
+            if rank in found:
+                found[rank].lost_ms += one.ms
+            else:
+                found[rank] = Straggler(rank=rank, ranks=list(one.ranks), lost_ms=one.ms, code=one.code)
     return sorted(found.values(), key=lambda straggler: -straggler.lost_ms)
 
 
@@ -101,6 +102,7 @@ def advice_of(findings: Sequence[Finding]) -> list[Advice]:
         Advice(
             code=one.code,
             rank=one.rank,
+            ranks=list(one.ranks),
             cure=one.remedy.cure,
             overrides=list(one.remedy.overrides),
             gain_ms=one.ms,

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from scalescope.records.operations import FROM_ROOT
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import EvidenceRow, Finding, Remedy, ranks_of
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Scene
 from scalescope.scaling.findings.shares import bounded_steps
 
@@ -24,7 +24,7 @@ def late_root(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     profiled = scene.replayer.replay.traced_ms
     if scene.replayer.on_cpu or abs(scene.step_ms - profiled) > _UNLIKE * profiled:
         return []
-    named = {one.rank for one in found if one.rank is not None}
+    named = {rank for one in found for rank in ranks_of(one)}
     exposed = _exposed_wait_ms(scene)
     findings = []
     for rank, by_step in sorted(_waits_ms(scene).items()):

@@ -8,24 +8,30 @@ measured as it is, on all ranks or on one that the others wait for: it needs no 
 import statistics
 from collections.abc import Mapping, Sequence, Set
 
+from msgspec.structs import replace
+
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.evidence.interruptions import LONGEST_TURN_NS
 from scalescope.scaling.finding import (
     BESIDES,
     IN_STEPS,
     INPUTS,
+    AlsoLate,
     Code,
     Cure,
     EvidenceRow,
     Finding,
     Remedy,
     is_now_and_then,
+    ranks_of,
 )
 from scalescope.scaling.finding_order import ranked
 from scalescope.scaling.findings.candidate import MOST_STEPS, Seen
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.verdicts.stragglers import DOING, Late, bounded_only
 
+#: Ranks are late alike where each is late by so much of what the latest of them is.
+_ALIKE = 0.75
 #: The share of a step that loading takes at least to be told.
 _WORTH = 0.01
 
@@ -42,7 +48,84 @@ _CURES: dict[Code, Cure] = {
 
 def measured_findings(late: Sequence[Late], step_ms: float, *, ranks: int = 1, on_cpu: bool = False) -> list[Finding]:
     """Return a finding for each late rank, in their order; `on_cpu`: the ranks compute on cores that others may use."""
-    return [_finding(one, step_ms, surely=not on_cpu or _is_sure(one.beyond_ms, ranks)) for one in late]
+    surely = [not on_cpu or _is_sure(one.beyond_ms, ranks) for one in late]
+    told = [
+        (one, _finding(one, step_ms, surely=sure))
+        for one, sure in zip(late, surely, strict=True)
+        if sure or not one.unawaited  # chance makes a rank longer, and this one nobody waits for
+    ]
+    if len(told) < 2 or not all(one.hides for one, _ in told):
+        return [one for _, one in told]
+    return _one_after_another(told, step_ms)
+
+
+def _one_after_another(told: Sequence[tuple[Late, Finding]], step_ms: float) -> list[Finding]:
+    """Return the findings of ranks that hide each other, the latest first: those alike as one, and of others what each
+    brings once those that are later are mended.
+    """
+    groups: list[list[tuple[Late, Finding]]] = []
+    for late, one in told:
+        same = next((own for own in groups if _is_alike(own[0], (late, one))), None)
+        if same is None:
+            groups.append([(late, one)])
+        else:
+            same.append((late, one))
+    merged = [_as_one([one for _, one in own]) for own in groups]
+    found = []
+    for at, one in enumerate(merged):
+        following = next((other for other in merged[at + 1 :] if not set(ranks_of(other)) & set(ranks_of(one))), None)
+        later = [rank for other in merged[:at] for rank in ranks_of(other) if rank not in ranks_of(one)]
+        whole_ms = max(other.ms or 0.0 for other in merged)
+        if following is not None:
+            one = _less(one, following.ms or 0.0, step_ms)
+            also = AlsoLate(
+                ranks=ranks_of(following), order="first", alone_ms=one.ms or 0.0, together_ms=whole_ms,
+                alike=_does_alike(groups[at], groups[merged.index(following)]),
+            )  # fmt: skip
+        else:
+            also = AlsoLate(
+                ranks=tuple(sorted(later)), order="after", alone_ms=0.0, together_ms=whole_ms,
+                alike=all(_does_alike(groups[at], own) for own in groups[:at]),
+            )  # fmt: skip
+        found.append(replace(one, also_late=also) if later or following is not None else one)
+    return found
+
+
+def _is_alike(one: tuple[Late, Finding], other: tuple[Late, Finding]) -> bool:
+    least, most = sorted((one[1].ms or 0.0, other[1].ms or 0.0))
+    return one[0].rank != other[0].rank and _does_alike([one], [other]) and least >= _ALIKE * most
+
+
+def _does_alike(one: Sequence[tuple[Late, Finding]], other: Sequence[tuple[Late, Finding]]) -> bool:
+    return (one[0][0].code, one[0][0].kernel, one[0][0].part) == (
+        other[0][0].code,
+        other[0][0].kernel,
+        other[0][0].part,
+    )
+
+
+def _as_one(findings: Sequence[Finding]) -> Finding:
+    """Return the findings of ranks late alike as one: the latest of them, with what each does in the mean."""
+    first = findings[0]
+    if len(findings) < 2:
+        return first
+    ranks = tuple(sorted(rank for one in findings for rank in ranks_of(one)))
+    own = [row for one in findings for row in one.evidence if row.name == first.evidence[0].name]
+    mean = replace(first.evidence[0], ms=statistics.fmean(row.ms or 0.0 for row in own))
+    one_ms = (first.ms or 0.0) - (findings[1].ms or 0.0)
+    return replace(first, rank=ranks[0], ranks=ranks, one_ms=one_ms, evidence=(mean, *first.evidence[1:]))
+
+
+def _less(finding: Finding, ms: float, step_ms: float) -> Finding:
+    """Return a finding that costs so much less, since another rank is late by that."""
+    left = max(0.0, (finding.ms or 0.0) - ms)
+    return replace(
+        finding,
+        ms=left,
+        low_ms=max(0.0, (finding.low_ms or 0.0) - ms),
+        high_ms=max(left, (finding.high_ms or 0.0) - ms),
+        fraction=left / step_ms,
+    )
 
 
 def with_loading(
@@ -67,7 +150,7 @@ def with_loading(
     found = []
     if statistics.fmean(together) >= _WORTH * step_ms:
         found.append(_loading(None, together, step_ms, surely=True))
-    told = {one.rank for one in findings if one.code == "data_loading"}
+    told = {rank for one in findings if one.code == "data_loading" for rank in ranks_of(one)}
     for rank in loads if len(loads) > 1 else ():
         others = [statistics.median(step) for step in zip(*(loads[one] for one in loads if one != rank), strict=True)]
         beyond = [own - other for own, other in zip(loads[rank], others, strict=True)]

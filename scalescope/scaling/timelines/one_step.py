@@ -127,10 +127,11 @@ def _ready(records: Mapping[int, RankRecord], offsets: Mapping[int, int]) -> dic
 def _whys(analysis: RunAnalysis, records: Mapping[int, RankRecord]) -> dict[int, list[Why]]:
     """Return what each rank stands for: who is late, who is like most, who comes first."""
     last = Counter(one.last_rank for one in analysis.collectives if one.last_rank in records)
-    late = [one.rank for one in analysis.stragglers if one.rank in records][:1]
+    stragglers = [one.rank for one in analysis.stragglers if one.rank in records]
+    late = stragglers[:1]
     late = late or [rank for rank, _ in last.most_common(1) if len(records) < len(analysis.ranks) and rank is not None]
     steps = {row.rank: row.compute_ms / max(row.steps, 1) for row in analysis.ranks if row.rank in records}
-    others = {rank: ms for rank, ms in steps.items() if rank not in late} or steps
+    others = {rank: ms for rank, ms in steps.items() if rank not in {*late, *stragglers}} or steps
     middle = statistics.median(others.values()) if others else 0.0
     typical = min(others, key=lambda rank: (abs(others[rank] - middle), rank), default=None)
     few = len(records) < len(analysis.ranks)

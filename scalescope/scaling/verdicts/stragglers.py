@@ -41,6 +41,12 @@ _LARGER, _MORE_EXPLAINS = 0.035, 0.5
 _INSTEAD = 0.1
 #: More of what all ranks do, as another micro-batch is, is more of kernels that make up this share of the step.
 _OF_PROGRAM = 0.5
+#: A rank that nobody waits for, as another is as late, does so much of what it waits less than the ranks that do.
+_SO_MUCH = 0.5
+#: … and waits less by so much of what those wait: ranks that wait for the same one do not wait for as long.
+_MUCH = 0.25
+#: The latest of several ranks that hide each other waits for no more than this share of what the others wait.
+_WAITS_ITSELF = 0.25
 #: Steps that a verdict needs.
 _LEAST_STEPS = 2
 
@@ -95,6 +101,8 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
     besides: int | None = None  # launches that it makes and the others do not, as many in every step
     besides_known: int = 0  # of them, those of kernels that the others run, too
     inputs: float | None = None  # of a rank with more work by its shapes: how many times the others'
+    hides: bool = False  # several ranks are late, and the others wait for the latest alone: `lost_ms` is how late it is
+    unawaited: bool = False  # hardly anybody waits for it, as another rank is as late
 
 
 class OwnWork(msgspec.Struct, frozen=True):
@@ -131,21 +139,96 @@ def name_late_ranks(
     step_ns = statistics.fmean(part.window for rank in ranks for part in bounded[rank][:steps])
     # loss[awaited][step]: mean over the other ranks, in ns
     loss = {rank: [0.0] * steps for rank in ranks}
+    waits_ns = {rank: [0.0] * steps for rank in ranks}
     for waiting, found_waits in lost.items():
         for awaited, waits in found_waits.items():
             if awaited == waiting or awaited not in loss:
                 continue
             for step, wait in enumerate(waits[:steps]):
                 loss[awaited][step] += wait / (len(ranks) - 1)
+                if waiting in waits_ns:
+                    waits_ns[waiting][step] += wait
+    awaited_ranks = [rank for rank in ranks if _costs_in_most(loss[rank], STRAGGLER_FRACTION * step_ns)]
+    seen = _Seen(bounded, kernels, multiplied, step_ns)
+    together = _late_together(awaited_ranks, waits_ns, seen)
+    if together:
+        return sorted(together, key=lambda late: -statistics.fmean(late.lost_ms))
     found = []
-    for rank in ranks:
+    for rank in awaited_ranks:
         # several ranks may be late in one step: each counts by what it costs, whoever costs most
-        late = sum(ns >= STRAGGLER_FRACTION * step_ns for ns in loss[rank])
-        if not steps or late < STRAGGLER_STEPS * steps or statistics.median(loss[rank]) < STRAGGLER_FRACTION * step_ns:
-            continue
-        lost_ms = tuple(ns / 1e6 for ns in loss[rank])
-        found += _parted(_late(rank, lost_ms, bounded, kernels, multiplied), _work_of_its_own(rank, kernels), step_ns)
+        found += _named(rank, tuple(ns / 1e6 for ns in loss[rank]), seen, awaited_ranks)
     return sorted(found, key=lambda late: -statistics.fmean(late.lost_ms))
+
+
+class _Seen(NamedTuple):
+    """What is known of the ranks' own steps."""
+
+    bounded: Mapping[int, Sequence[Partition]]
+    kernels: Mapping[int, KernelTable]
+    multiplied: Mapping[int, Multiplied]
+    step_ns: float
+
+    def beside(self, rank: int, late: Sequence[int]) -> "_Seen":
+        """Return the same of a rank and of those that are not late; of all, where no other is left."""
+        left = {one for one in self.bounded if one == rank or one not in late}
+        if len(left) < 2:
+            return self
+        bounded, kernels, multiplied = (
+            {one: own for one, own in table.items() if one in left}
+            for table in (self.bounded, self.kernels, self.multiplied)
+        )
+        return _Seen(bounded, kernels, multiplied, self.step_ns)  # type: ignore[arg-type]
+
+
+def _costs_in_most(ns: Sequence[float], least_ns: float) -> bool:
+    """Tell whether so much is lost in nearly all of the steps, and in the median one."""
+    return sum(one >= least_ns for one in ns) >= STRAGGLER_STEPS * len(ns) and statistics.median(ns) >= least_ns
+
+
+def _named(rank: int, lost_ms: tuple[float, ...], seen: _Seen, late: Sequence[int]) -> list[Late]:
+    """Return a late rank with what it does longer than the ranks that are not late."""
+    beside = seen.beside(rank, late)
+    found = _late(rank, lost_ms, beside.bounded, beside.kernels, beside.multiplied)
+    return _parted(found, _work_of_its_own(rank, beside.kernels), seen.step_ns)
+
+
+def _late_together(awaited: Sequence[int], waits_ns: Mapping[int, Sequence[float]], seen: _Seen) -> list[Late]:
+    """Return late ranks of which one hides the others: hardly anybody waits for those, nor do they wait themselves.
+
+    How late such a rank is, is what it waits less than the ranks that are not late. Nothing where one rank is late, or
+    several at unlike places of a step, which wait for each other.
+    """
+    if not awaited or len(waits_ns) < 3:
+        return []
+    most = [max(step) for step in zip(*waits_ns.values(), strict=True)]
+    less = {rank: [top - own for top, own in zip(most, waits, strict=True)] for rank, waits in waits_ns.items()}
+    least_ns = max(_MUCH * statistics.fmean(most), STRAGGLER_FRACTION * seen.step_ns)
+    likely = [one for one in waits_ns if one in awaited or _costs_in_most(less[one], least_ns)]
+    found: list[Late] = []
+    for rank in likely:
+        own = _named(rank, tuple(ns / 1e6 for ns in less[rank]), seen, likely)
+        found += own if rank in awaited or _does_so_much(own) else []
+    late = {one.rank for one in found}
+    left = [rank for rank in waits_ns if rank not in late]
+    if len(late) < 2 or not left:
+        return []
+    theirs = [statistics.fmean(waits_ns[rank][step] for rank in left) for step in range(len(most))]
+    latest = min(late, key=lambda rank: statistics.fmean(waits_ns[rank]))
+    if statistics.fmean(waits_ns[latest]) > _WAITS_ITSELF * statistics.fmean(theirs):
+        return []
+    told = []
+    for rank in sorted(late):
+        later = tuple(max(top - own, 0.0) / 1e6 for top, own in zip(theirs, waits_ns[rank], strict=True))
+        told += [
+            msgspec.structs.replace(one, hides=True, unawaited=rank not in awaited)
+            for one in _named(rank, later, seen, sorted(late))
+        ]
+    return told
+
+
+def _does_so_much(own: Sequence[Late]) -> bool:
+    """Tell whether what a rank does longer than the others is about what it waits less than they do."""
+    return sum(one.excess_ms for one in own) >= _SO_MUCH * sum(statistics.fmean(one.lost_ms) for one in own)
 
 
 def _parted(late: Late, own: OwnWork | None, step_ns: float) -> list[Late]:

@@ -12,7 +12,7 @@ import msgspec
 
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import Code, Finding, is_now_and_then
+from scalescope.scaling.finding import Code, Finding, is_now_and_then, ranks_of
 from scalescope.scaling.finding_order import are_little_at_most, ranked
 from scalescope.scaling.findings.candidate import WORTH_SAYING
 
@@ -20,18 +20,18 @@ from scalescope.scaling.findings.candidate import WORTH_SAYING
 _MOST_WINDOWS = 0.5
 _LARGE = 0.03
 
-#: What tells one cause from another: the code, the rank, and which of several such it is.
-_Key = tuple[Code, int | None, int]
+#: What tells one cause from another: the code, the ranks, and which of several such it is.
+_Key = tuple[Code, tuple[int, ...], int]
 
 
 def pool_findings(windows: Sequence[Sequence[Finding]], step_ms: float, *, on_cpus: bool = False) -> list[Finding]:
     """Return the findings of windows together, most costly first; `step_ms`: the mean step of all windows."""
     found: dict[_Key, list[Finding]] = {}
     for findings in windows:
-        seen: dict[tuple[Code, int | None], int] = {}
+        seen: dict[tuple[Code, tuple[int, ...]], int] = {}
         for one in findings:
-            ordinal = seen[one.code, one.rank] = seen.get((one.code, one.rank), -1) + 1
-            found.setdefault((one.code, one.rank, ordinal), []).append(one)
+            ordinal = seen[one.code, ranks_of(one)] = seen.get((one.code, ranks_of(one)), -1) + 1
+            found.setdefault((one.code, ranks_of(one), ordinal), []).append(one)
     pooled = [_pooled(members, len(windows), step_ms) for members in found.values()]
     unpriced = [one for one in pooled if one is not None and one.ms is None]
     priced = ranked([one for one in pooled if one is not None and one.ms is not None])

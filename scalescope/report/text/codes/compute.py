@@ -9,6 +9,7 @@ from scalescope.report.text.codes.evidence import (
     is_of_several,
     is_on_cpu,
     longer,
+    others,
     row_of,
 )
 from scalescope.scaling.finding import (
@@ -38,11 +39,12 @@ def own_work(finding: Finding) -> str:
             "torch.autograd.set_detect_anomaly has it, which makes the others longer, too"
         )
     besides = row_of(finding, BESIDES)
-    otherwise = f"it runs {computing(finding)} that the others do not"
+    rest = others(finding)
+    otherwise = f"it runs {computing(finding)} that {rest} do not"
     if besides is None or not besides.value or besides.calls is None:
-        return beyond(finding, "which the others do not run", otherwise) + _around(finding)
+        return beyond(finding, f"which {rest} do not run", otherwise) + _around(finding)
     launches = f"{besides.calls:,.0f} launch{'es' * (besides.calls != 1)}"
-    return beyond(finding, f"in {launches} a step that the others do not make", otherwise) + _around(finding)
+    return beyond(finding, f"in {launches} a step that {rest} do not make", otherwise) + _around(finding)
 
 
 def _around(finding: Finding) -> str:
@@ -69,7 +71,9 @@ def more_work(finding: Finding) -> str:
             )
         return f"{some[0]} {whose} for {some[1]} longer than in the others"
     otherwise = f"it runs the common {computing(finding)} more often"
-    return beyond(finding, "which it runs more often than the others", otherwise) + _around(finding)
+    return beyond(finding, f"which it runs more often than {others(finding)}".removesuffix(","), otherwise) + _around(
+        finding
+    )
 
 
 def slower(finding: Finding) -> str:

@@ -1,6 +1,6 @@
 """A finding's evidence, row by row, for the sentences made of it."""
 
-from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.drawing.numbers import milliseconds, rank_list
 from scalescope.scaling.finding import (
     IN_STEPS,
     LATE,
@@ -44,6 +44,12 @@ def host_does(finding: Finding, several: str, one: str) -> str:
     if is_of_several(finding):
         return f"the hosts {several}"
     return f"{'the' if finding.rank is None else 'its'} host {one}"
+
+
+def others(finding: Finding) -> str:
+    """Return who does not do what a finding's rank does: the others, but for those that do less of it."""
+    also = finding.also_late
+    return f"the others, but for {rank_list(also.ranks)}," if also is not None and also.alike else "the others"
 
 
 def computing(finding: Finding) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from scalescope.records.statistics import half_of_mean, largest_of_others
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
-from scalescope.scaling.finding import IN_STEPS, Code, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import IN_STEPS, Code, Cure, EvidenceRow, Finding, Remedy, ranks_of
 from scalescope.scaling.finding_order import ranked, weight
 from scalescope.scaling.findings.shares import bounded_steps, mean_step_ms
 
@@ -37,7 +37,7 @@ def with_ranks_apart(analysis: RunAnalysis, findings: Sequence[Finding]) -> list
     """Return the findings with those of ranks apart, for what of the same rank was told as less than half of it."""
     found = list(findings)
     for one in ranks_apart(analysis):
-        own = [other for other in found if other.rank == one.rank and other.ms is not None]
+        own = [other for other in found if one.rank in ranks_of(other) and other.ms is not None]
         if any(weight(other) >= weight(one) / 2 for other in own):
             continue
         place = next((other.evidence for other in own if other.code == one.code), ())  # it may say before what

@@ -23,6 +23,7 @@ from scalescope.scaling.finding import (
     is_now_and_then,
     is_of_steady_steps,
     is_within_noise,
+    ranks_of,
 )
 from scalescope.scaling.finding_order import ranked, weight
 from scalescope.scaling.findings.shares import bounded_means
@@ -41,7 +42,9 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     # a pipeline's stages wait for the first of them by their schedule, which only traces tell
     if late is None or analysis.pipelines or not analysis.ranks:
         return list(findings)
-    named = [one for one in findings if one.rank == late.rank and one.ms is not None]
+    named = [one for one in findings if late.rank in ranks_of(one) and one.ms is not None]
+    if any(one.ranks or one.also_late is not None for one in named):
+        return list(findings)  # rows tell by how much one rank is later than the next one, which is late as well
     loading = next((one for one in named if one.code == "data_loading"), None)
     whole = sum(weight(one) for one in named)
     if loading is not None and weight(loading) >= _EXPLAINED * whole and not _agree(loading, late):

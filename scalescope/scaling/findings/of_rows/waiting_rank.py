@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Code, Finding, is_certain, is_lost_in_noise, is_now_and_then
+from scalescope.scaling.finding import Code, Finding, is_certain, is_lost_in_noise, is_now_and_then, ranks_of
 
 #: What a rank that waits for its cores looks like.
 _LOOKS_LIKE: tuple[Code, ...] = ("slower_compute", "host_starved")
@@ -22,7 +22,7 @@ def without_waiting_ranks(findings: Sequence[Finding], analysis: RunAnalysis) ->
     waits = times.core_waits.profiled_ms if times is not None and times.core_waits is not None else []
     if analysis.activity != "cpu" or not waits:
         return list(findings)
-    late = {rank for one in findings if (rank := one.rank) is not None and _is_sure(one)}
+    late = {rank for one in findings if _is_sure(one) for rank in ranks_of(one)}
     return [one for one in findings if not any(_explains(one, rank, waits) for rank in late)]
 
 

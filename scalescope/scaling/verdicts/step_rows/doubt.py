@@ -16,6 +16,7 @@ from scalescope.scaling.finding import (
     is_now_and_then,
     is_of_steady_steps,
     is_within_noise,
+    ranks_of,
 )
 
 #: Of the measured step: a step as run that is so near is the same one.
@@ -67,7 +68,9 @@ def _loads_alike(run: RunAnalysis, finding: Finding) -> bool:
     """Tell whether every profiled step of every rank that loads data does so for about as long: no machine's doing."""
     if finding.code != "data_loading":
         return False
-    spent = [one.idle_data_ms for one in run.steps if not one.open_ended and finding.rank in (None, one.rank)]
+    spent = [
+        one.idle_data_ms for one in run.steps if not one.open_ended and one.rank in (ranks_of(finding) or (one.rank,))
+    ]
     return len(spent) >= _STEPS_ALIKE and min(spent) >= _ALIKE * statistics.fmean(spent) > 0
 
 
