@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from jobs import ROOT, JobFailed, figure, markdown, runs_folder, train
+from known_truth_cases import CASES
 
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.replay.change import Change
@@ -35,6 +36,7 @@ CHANGE_SHARE, STEP_SHARE = 0.30, 0.01
 TRUTHS = (
     ("device_delay", ("undisturbed_1", "undisturbed_2", "undisturbed_3")),
     ("slow_compute", ("undisturbed_1", "undisturbed_2", "undisturbed_3")),
+    ("two_late", ("undisturbed_3", "undisturbed_4")),
     ("slow_data", ("synced_1", "synced_2")),
     ("late_root", ("broadcast_1", "broadcast_2")),
 )
@@ -140,7 +142,10 @@ def delays_taken_off(truth: Path) -> list[Row]:
         references = [one.replay.traced_ms for one in replayers if one.graph.ranks == replayer.graph.ranks]
         if not references:
             continue
-        found = [replayer.predict(Change(no_straggler=rank), quick=True) for rank in replayer.graph.ranks]
+        late = next(one for one in CASES if one.name == case).ranks_of(len(replayer.graph.ranks))
+        each = [Change(no_straggler=rank) for rank in replayer.graph.ranks]
+        changes = [Change(no_stragglers=late)] if len(late) > 1 else each
+        found = [replayer.predict(one, quick=True) for one in changes]
         removal = min(found, key=lambda one: one.change_ms or 0.0).change
         disturbed = replayer.replay.traced_ms
         rows.append(

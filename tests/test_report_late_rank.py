@@ -67,7 +67,7 @@ def test_the_drawn_step_frames_its_kernel_and_the_longest_wait_for_it(delayed: R
 def test_a_host_that_stands_still_is_framed_where_it_does() -> None:
     run = analysed("cpu_ddp_n2")  # rank 1 sleeps for 10 ms a step
     late = late_rank(run)
-    assert late is not None and (late.rank, late.part) == (1, "idle_launch")
+    assert late is not None and (late.ranks, late.part) == ((1,), "idle_launch")
     assert run.timeline is not None
     marks = marks_of(run.timeline, lay_out(run.timeline), late)
     (alone,) = [one for one in marks if one.text == "rank 1 alone"]

@@ -75,8 +75,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--no-overlap", action="store_true", help="collectives begin when the backward pass ends")
     parser.add_argument("--perfect-overlap", action="store_true", help="nothing waits for a collective")
     parser.add_argument(
-        "--no-straggler", nargs="?", const="latest", metavar="RANK",
-        help="this rank takes no longer than the others; without a number, the one most often last",
+        "--no-straggler", nargs="?", const="latest", metavar="RANK[,…]",
+        help="this rank, or these all at once, take no longer than the others; without a number, the one most often "
+        "last",
     )  # fmt: skip
     parser.add_argument("--no-inflation", action="store_true", help="compute takes no longer beside collectives")
     parser.add_argument("--data-free", action="store_true", help="batches are there when they are asked for")
@@ -105,7 +106,8 @@ def _changes(options: argparse.Namespace, latest: int | None) -> list["Change"]:
     single += [{"overlap": "none"}] if options.no_overlap else []
     single += [{"overlap": "perfect"}] if options.perfect_overlap else []
     if options.no_straggler is not None:
-        single.append({"no_straggler": latest if latest is not None else _rank(options.no_straggler)})
+        ranks = (latest,) if latest is not None else _ranks(options.no_straggler)
+        single.append({"no_straggler": ranks[0]} if len(ranks) == 1 else {"no_stragglers": ranks})
     for flag in ("no_inflation", "data_free", "host_free"):
         single += [{flag: True}] if getattr(options, flag) else []
     if not options.together:
@@ -119,9 +121,12 @@ def _changes(options: argparse.Namespace, latest: int | None) -> list["Change"]:
 
 
 def _refuse_stranger(text: str | None, ranks: Collection[int], name: str) -> None:
-    if text is not None and text.isdigit() and int(text) not in ranks:
+    if text is None or text == "latest":
+        return
+    if strangers := [rank for rank in _ranks(text) if rank not in ranks]:
         raise UserError(
-            f"--no-straggler {text}: not a rank of {name} that is replayed; choose one of {', '.join(map(str, ranks))}"
+            f"--no-straggler {strangers[0]}: not a rank of {name} that is replayed; choose one of "
+            f"{', '.join(map(str, ranks))}"
         )
 
 
@@ -138,9 +143,10 @@ def _numbers(flag: str, text: str) -> list[float]:
     return found
 
 
-def _rank(text: str) -> int:
+def _ranks(text: str) -> tuple[int, ...]:
     if text == "latest":
         raise UserError("--no-straggler: the traces hold no collective of several ranks, so no rank is last")
-    if not text.isdigit():
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() for word in words):
         raise UserError(f"--no-straggler {text}: give a rank's number, or none for the one most often last")
-    return int(text)
+    return tuple(dict.fromkeys(map(int, words)))

@@ -98,11 +98,10 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> s
     Where the second finding may as well be the first, or the first one hides behind another, it names both.
     """
     others = [one for one in findings[1:] if one.ms is not None and not one.at_most]  # a bound accuses nobody
-    if (also := findings[0].also_late) is not None:
-        beside = [one for one in others if also.order == "together" and set(ranks_of(one)) & set(also.ranks)]
-        told = headline(findings[0], step_ms, ranks, alone=False).removesuffix(".")
-        return f"{'; '.join([told, *(f'{subject(one)}: {because(one)}' for one in beside)])}."
     told = headline(findings[0], step_ms, ranks, alone=not others)
+    if (also := findings[0].also_late) is not None:
+        same = [one for one in others if also.order == "together" and set(ranks_of(one)) & set(also.ranks)]
+        return f"{'; '.join([told.removesuffix('.'), *(f'{subject(one)}: {because(one)}' for one in same)])}."
     if others and is_all_of_it(findings[0]):
         nothing = ", or nothing" if is_within_noise(others[0]) and not is_certain(others[0]) else ""
         return (

@@ -7,6 +7,7 @@ measured as it is, on all ranks or on one that the others wait for: it needs no 
 
 import statistics
 from collections.abc import Mapping, Sequence, Set
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from scalescope.scaling.finding import (
     Cure,
     EvidenceRow,
     Finding,
+    Order,
     Remedy,
     is_now_and_then,
     ranks_of,
@@ -61,38 +63,43 @@ def measured_findings(late: Sequence[Late], step_ms: float, *, ranks: int = 1, o
 
 def _one_after_another(told: Sequence[tuple[Late, Finding]], step_ms: float) -> list[Finding]:
     """Return the findings of ranks that hide each other, the latest first: those alike as one, and of others what each
-    brings once those that are later are mended.
+    brings once those that are later are mended. Where a later one would bring less than the next, they are late
+    together, and what all bring is dealt out among them.
     """
     groups: list[list[tuple[Late, Finding]]] = []
     for late, one in told:
-        same = next((own for own in groups if _is_alike(own[0], (late, one))), None)
+        same = next((own for own in groups if all(_is_alike(other, (late, one)) for other in own)), None)
         if same is None:
             groups.append([(late, one)])
         else:
             same.append((late, one))
     merged = [_as_one([one for _, one in own]) for own in groups]
+    late_ms = [one.ms or 0.0 for one in merged]
+    later_by = [ms - following for ms, following in zip(late_ms, [*late_ms[1:], 0.0], strict=True)]
+    together = any(ms < following for ms, following in pairwise(later_by))
+    shares = [sum(ms / (at + 1) for at, ms in enumerate(later_by) if at >= own) for own in range(len(merged))]
     found = []
     for at, one in enumerate(merged):
-        following = next((other for other in merged[at + 1 :] if not set(ranks_of(other)) & set(ranks_of(one))), None)
-        later = [rank for other in merged[:at] for rank in ranks_of(other) if rank not in ranks_of(one)]
-        whole_ms = max(other.ms or 0.0 for other in merged)
-        if following is not None:
-            one = _less(one, following.ms or 0.0, step_ms)
-            also = AlsoLate(
-                ranks=ranks_of(following), order="first", alone_ms=one.ms or 0.0, together_ms=whole_ms,
-                alike=_does_alike(groups[at], groups[merged.index(following)]),
-            )  # fmt: skip
-        else:
-            also = AlsoLate(
-                ranks=tuple(sorted(later)), order="after", alone_ms=0.0, together_ms=whole_ms,
-                alike=all(_does_alike(groups[at], own) for own in groups[:at]),
-            )  # fmt: skip
-        found.append(replace(one, also_late=also) if later or following is not None else one)
+        last = at + 1 == len(merged)
+        beside = [own for own in range(len(merged)) if own != at and (together or last or own == at + 1)]
+        ranks = sorted({rank for own in beside for rank in ranks_of(merged[own])} - set(ranks_of(one)))
+        if not ranks:
+            found.append(one)
+            continue
+        order: Order = "together" if together else "after" if last else "first"
+        also = AlsoLate(
+            ranks=tuple(ranks),
+            order=order,
+            alone_ms=later_by[0] if at == 0 else 0.0,
+            together_ms=late_ms[0],
+            alike=all(_does_alike(groups[at], groups[own]) for own in beside),
+        )
+        found.append(replace(_less(one, shares[at] if together else later_by[at], step_ms), also_late=also))
     return found
 
 
 def _is_alike(one: tuple[Late, Finding], other: tuple[Late, Finding]) -> bool:
-    least, most = sorted((one[1].ms or 0.0, other[1].ms or 0.0))
+    least, most = sorted((one[0].excess_ms, other[0].excess_ms))
     return one[0].rank != other[0].rank and _does_alike([one], [other]) and least >= _ALIKE * most
 
 
@@ -117,14 +124,14 @@ def _as_one(findings: Sequence[Finding]) -> Finding:
 
 
 def _less(finding: Finding, ms: float, step_ms: float) -> Finding:
-    """Return a finding that costs so much less, since another rank is late by that."""
-    left = max(0.0, (finding.ms or 0.0) - ms)
+    """Return a finding that costs no more than this of what its rank is late by, as others are late, too."""
+    times = ms / finding.ms if finding.ms else 0.0
     return replace(
         finding,
-        ms=left,
-        low_ms=max(0.0, (finding.low_ms or 0.0) - ms),
-        high_ms=max(left, (finding.high_ms or 0.0) - ms),
-        fraction=left / step_ms,
+        ms=ms,
+        low_ms=times * (finding.low_ms or 0.0),
+        high_ms=times * (finding.high_ms or 0.0),
+        fraction=ms / step_ms,
     )
 
 

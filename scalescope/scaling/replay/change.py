@@ -1,5 +1,7 @@
 """What can be changed of a step, and how each change looks in its graph."""
 
+from collections.abc import Collection
+
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -18,11 +20,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     link: float | None = None  # how many times as fast
     overlap: str | None = None  # "none": collectives begin when the backward pass ends | "perfect": nothing waits
     no_straggler: int | None = None  # this rank takes no longer than the others do
+    no_stragglers: tuple[int, ...] = ()  # … nor do these, of which each is left out of the others
     no_inflation: bool = False  # compute takes no longer beside collectives
     spread: bool = False  # gradients are handed over as they are made, not all at the end
     data_free: bool = False  # batches are there when they are asked for
     host_free: bool = False  # launching takes no time
     without: tuple[Removal, ...] = ()  # causes that are taken out
+
+    @property
+    def evened_out(self) -> tuple[int, ...]:
+        """The ranks that take no longer than those that are left."""
+        return tuple(dict.fromkeys((*(() if self.no_straggler is None else (self.no_straggler,)), *self.no_stragglers)))
 
     @property
     def description(self) -> str:
@@ -38,6 +46,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             parts.append("no overlap" if self.overlap == "none" else "perfect overlap")
         if self.no_straggler is not None:
             parts.append(f"rank {self.no_straggler} no slower than the others")
+        if self.no_stragglers:
+            parts.append(f"ranks {', '.join(map(str, self.no_stragglers))} no slower than the others")
         if self.no_inflation:
             parts.append("compute not slowed by communication")
         if self.spread:
@@ -109,15 +119,18 @@ def _after(graph: Graph, collective: int, compute: int) -> None:
         graph.after[collective].append(compute)
 
 
-def even_out(graph: Graph, rank: int) -> None:
+def even_out(graph: Graph, rank: int, left_out: Collection[int] = ()) -> None:
     """Let a rank take for each kernel, and for what its host does before each, what the other ranks take.
 
-    A kernel that it alone runs is gone. Kernels are the same by name and ordinal in the step.
+    `left_out`: of those, ranks that are evened out as well. A kernel that none of the others runs is gone. Kernels are
+    the same by name and ordinal in the step.
     """
     work: dict[tuple[int, str, int], list[float]] = {}
     think: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
     mine: dict[int, tuple[int, str, int]] = {}
     for own in graph.ranks:
+        if own != rank and own in left_out:
+            continue
         launched = {call.launches: call for call in graph.calls[own] if call.launches >= 0}
         ordinals: dict[tuple[int, str], int] = {}
         for at in sorted(

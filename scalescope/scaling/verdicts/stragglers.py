@@ -208,6 +208,8 @@ def _late_together(awaited: Sequence[int], waits_ns: Mapping[int, Sequence[float
     for rank in likely:
         own = _named(rank, tuple(ns / 1e6 for ns in less[rank]), seen, likely)
         found += own if rank in awaited or _does_so_much(own) else []
+    if not all(one.part for one in found):
+        return []  # of whom nothing tells why it is late, nothing tells either that it is late beside another one
     late = {one.rank for one in found}
     left = [rank for rank in waits_ns if rank not in late]
     if len(late) < 2 or not left:

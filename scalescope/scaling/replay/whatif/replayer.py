@@ -241,12 +241,14 @@ class Replayer(Unchanged):
             side = self._side(assumed.which, assumed.graph)
             for removal in change.without:
                 remove(graph, side, removal, on_cpu=self.on_cpu)
-        if change.no_straggler is not None:
-            if change.no_straggler not in graph.ranks:
-                return f"there is no rank {change.no_straggler} in the traces"
-            if len(graph.ranks) < 2:
-                return "one rank has no others to be as fast as"
-            even_out(graph, change.no_straggler)
+        for rank in (late := change.evened_out):
+            if rank not in graph.ranks:
+                return f"there is no rank {rank} in the traces"
+            if not set(graph.ranks) - set(late):
+                return (
+                    "one rank has no others to be as fast as" if len(late) < 2 else "no rank is left to be as fast as"
+                )
+            even_out(graph, rank, late)
         if change.data_free:
             free_data(graph)
         if change.host_free:
@@ -275,13 +277,14 @@ def _loading_freed(graph: Graph, change: Change) -> frozenset[int]:
     """Return the ranks whose batches a change lets come otherwise than they do."""
     if change.data_free:
         return frozenset(graph.ranks)
-    freed = {one.rank for one in change.without if one.what == "data"} | ({change.no_straggler} - {None})
+    freed = {one.rank for one in change.without if one.what == "data"} | set(change.evened_out)
     return frozenset(graph.ranks if None in freed else (one for one in freed if one is not None))
 
 
 def _bursts(assumed: Assumed, change: Change, graph: Graph, buckets: Sequence[StepBuckets]) -> Bursts:
     """Return how gradients come in a graph under these assumptions in which what a change begins with is made."""
-    begun = Change(without=change.without, no_straggler=change.no_straggler, data_free=change.data_free,
+    begun = Change(without=change.without, no_straggler=change.no_straggler, no_stragglers=change.no_stragglers,
+                   data_free=change.data_free,
                    host_free=change.host_free)  # fmt: skip
     if begun not in assumed.bursts:
         assumed.bursts[begun] = Bursts(graph, buckets)
