@@ -147,7 +147,9 @@ class Check:
     def _named(self) -> Row:
         """Whoever was disturbed is named, and nobody else."""
         named = sorted(one.rank for one in self.analysis.stragglers)
-        verdicts = "; ".join(f"rank {one.rank}: {one.code}" for one in self.analysis.findings if one.rank is not None)
+        verdicts = "; ".join(
+            f"rank {', '.join(map(str, ranks_of(one)))}: {one.code}" for one in self.analysis.findings if ranks_of(one)
+        )
         alone = len(self.all_disturbed) == 1
         what = "it alone is named the straggler" if alone else "they alone are named stragglers"
         return self.row(self.disturbed, what, right=named == sorted(self.all_disturbed), note=verdicts)

@@ -27,6 +27,7 @@ from scalescope.scaling.finding import GOES_WITH_IT, Code
 from scalescope.scaling.findings import pricing
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.containment import first_and_last, without_contained
+from scalescope.scaling.findings.gain import Gain
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, Recorded
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.change import Change
@@ -303,5 +304,5 @@ def test_a_cause_that_the_replayed_steps_have_too_often_takes_no_more_than_the_s
         Scene,
         SimpleNamespace(step_ms=347.0, analysis=SimpleNamespace(as_run=None), replayer=SimpleNamespace(known_ns=None)),
     )
-    gain = pricing.Gain(once, 243.0, 0.0, 577.0, beside_ms=-121.0)
+    gain = Gain(once, 243.0, 0.0, 577.0, beside_ms=-121.0)
     assert pricing._finding(scene, gain).fraction == pytest.approx(243 / 347)

@@ -33,7 +33,7 @@ from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
-from scalescope.scaling.findings.measured import with_loading_now_and_then
+from scalescope.scaling.findings.measured import with_loading_now_and_then, with_most_ranks
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
@@ -157,7 +157,9 @@ def _add(
     folder = RunFolder(target.path)
     findings = find_in(replayer, analysis, folder.read_facts(), host, _cores(folder))
     if findings is not None:
-        keep(analysis, with_loading_now_and_then(findings, analysis.findings))
+        measured = analysis.findings
+        told = findings if analysis.pipelines else with_most_ranks(findings, measured, len(analysis.ranks))
+        keep(analysis, with_loading_now_and_then(told, measured))
     analysis.timeline = step_timeline(analysis, replayer.records, ready)
 
 

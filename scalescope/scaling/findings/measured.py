@@ -182,6 +182,16 @@ def with_loading_now_and_then(priced: Sequence[Finding], measured: Sequence[Find
     return ranked([*(one for one in priced if one.code != "nothing"), *more])
 
 
+def with_most_ranks(priced: Sequence[Finding], measured: Sequence[Finding], ranks: int) -> list[Finding]:
+    """Return what a replay priced with what most of the ranks are late for, as the others' waits tell.
+
+    A replay holds a rank against the middle one of the others, which is late as well then.
+    """
+    told = {rank for one in priced for rank in ranks_of(one)}
+    most = [one for one in measured if 2 * len(one.ranks) > ranks and one.at_least and not told & set(one.ranks)]
+    return ranked([*(one for one in priced if one.code != "nothing"), *most]) if most else list(priced)
+
+
 def _loading(rank: int | None, beyond_ms: Sequence[float], step_ms: float, *, surely: bool) -> Finding:
     """Return the finding of what is loaded in each step, or (`rank`) beyond what the others load."""
     mean = statistics.fmean(beyond_ms)

@@ -245,9 +245,7 @@ class Replayer(Unchanged):
             if rank not in graph.ranks:
                 return f"there is no rank {rank} in the traces"
             if not set(graph.ranks) - set(late):
-                return (
-                    "one rank has no others to be as fast as" if len(late) < 2 else "no rank is left to be as fast as"
-                )
+                return f"{'one rank has' if len(late) < 2 else 'all ranks together have'} no others to be as fast as"
             even_out(graph, rank, late)
         if change.data_free:
             free_data(graph)
