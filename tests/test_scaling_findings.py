@@ -59,17 +59,10 @@ def test_a_real_delay_on_one_device_is_found_with_what_the_untraced_step_would_b
     assert "rank 1 costs" in run_verdict(analysis).headline and "spin_kernel" in run_verdict(analysis).headline
 
 
-def test_two_late_ranks_share_what_evening_out_both_brings(tmp_path: Path) -> None:
-    one, other = found(data_parallel.run(tmp_path, Disturbance(spin={1: 4 * MS, 3: 4 * MS}), ahead=True))
-    assert {one.rank, other.rank} == {1, 3} and {one.code, other.code} == {"own_work"}
-    assert one.ms is not None and other.ms is not None
-    assert one.ms + other.ms == pytest.approx(4.0, rel=0.05) and one.ms == pytest.approx(other.ms, rel=0.05)
-
-
 def test_a_late_rank_behind_a_later_one_costs_what_it_brings_once_that_is_gone(tmp_path: Path) -> None:
     first, second = found(data_parallel.run(tmp_path, Disturbance(spin={1: 6 * MS, 3: 2 * MS}), ahead=True))
-    assert (first.rank, second.rank) == (1, 3) and first.ms is not None and second.ms is not None
-    assert first.ms + second.ms == pytest.approx(6.0, rel=0.05) and first.ms > 3 * second.ms > 0
+    assert (first.rank, second.rank) == (1, 3)
+    assert first.ms == pytest.approx(4.0, rel=0.05) and second.ms == pytest.approx(2.0, rel=0.05)
 
 
 def test_ranks_that_take_turns_are_nobodys_fault_alone(tmp_path: Path) -> None:

@@ -158,8 +158,9 @@ def _add(
     findings = find_in(replayer, analysis, folder.read_facts(), host, _cores(folder))
     if findings is not None:
         measured = analysis.findings
-        told = findings if analysis.pipelines else with_most_ranks(findings, measured, len(analysis.ranks))
-        keep(analysis, with_loading_now_and_then(told, measured))
+        if not analysis.pipelines:  # whose stages wait by their schedule
+            findings = with_most_ranks(findings, measured, len(analysis.ranks))
+        keep(analysis, with_loading_now_and_then(findings, measured))
     analysis.timeline = step_timeline(analysis, replayer.records, ready)
 
 
