@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.quiet, pytest.mark.job]
 
 SCRIPT = ROOT / "benchmarks" / "known_truth.py"
 CASES = "undisturbed_1,device_delay,synced_1,slow_data"
+TWO_LATE = "undisturbed_3,two_late,undisturbed_4"
 
 # `device_delay` is a delay of the host here, since there is no device; on shared cores undisturbed steps vary by
 # milliseconds, so that differences to them are good to a share of the injected 80 ms only
@@ -30,16 +31,23 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return (made_once(tmp_path_factory, "known_truth", _check) / "table.md").read_text().splitlines()
 
 
-def _check(out: Path) -> None:
+@pytest.fixture(scope="module")
+def checked_two(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same of four ranks, two of which are held up alike."""
+    folder = made_once(tmp_path_factory, "known_truth_of_two", lambda out: _check(out, TWO_LATE, 4))
+    return (folder / "table.md").read_text().splitlines()
+
+
+def _check(out: Path, cases: str = CASES, ranks: int = 2) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     subprocess.run(
-        [*launch, str(SCRIPT), "make", str(out), "--cases", CASES],
+        [*launch, str(SCRIPT), "make", str(out), "--cases", cases],
         env=environment,
         check=True,
         timeout=120,
     )
-    check = [sys.executable, str(SCRIPT), "check", str(out), "--cases", CASES, "--tolerance", TOLERANCE, "--markdown"]
+    check = [sys.executable, str(SCRIPT), "check", str(out), "--cases", cases, "--tolerance", TOLERANCE, "--markdown"]
     done = subprocess.run(check, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, 1), done.stderr
     (out / "table.md").write_text(done.stdout)
@@ -115,3 +123,9 @@ def test_a_case_without_traces_is_not_passed_over(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "late_root" in done.stdout
+
+
+def test_two_ranks_that_are_held_up_alike_are_both_named_and_no_other(checked_two: list[str]) -> None:
+    assert row(checked_two, "two_late", 0, "they alone are named")[6] == "right"
+    for rank in (0, 2):
+        assert row(checked_two, "two_late", rank, "the verdict's own figure")[6] == "right"

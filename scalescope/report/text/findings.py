@@ -99,7 +99,7 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> s
     """
     others = [one for one in findings[1:] if one.ms is not None and not one.at_most]  # a bound accuses nobody
     told = headline(findings[0], step_ms, ranks, alone=not others)
-    if (also := findings[0].also_late) is not None:
+    if (also := findings[0].also_late) is not None and not is_within_noise(findings[0]):
         same = [one for one in others if also.order == "together" and set(ranks_of(one)) & set(also.ranks)]
         return f"{'; '.join([told.removesuffix('.'), *(f'{subject(one)}: {because(one)}' for one in same)])}."
     if others and is_all_of_it(findings[0]):

@@ -22,6 +22,8 @@ def with_the_others(finding: Finding) -> str:
 def cost_together(finding: Finding, also: AlsoLate) -> str:
     """Return what a finding and those that are late beside it cost together, known as well as the finding's own."""
     whole = milliseconds(also.together_ms)
+    if finding.at_least:
+        return f"at least {whole}"
     if not finding.ms or finding.low_ms is None or finding.high_ms is None:
         return whole
     low, high = (also.together_ms * ms / finding.ms for ms in (finding.low_ms, finding.high_ms))
@@ -43,7 +45,8 @@ def then_the_latest(finding: Finding) -> str:
     if also is None or also.order != "first":
         return ""
     are = f"{rank_list(also.ranks)} {'are' if len(also.ranks) > 1 else 'is'} the latest"
-    return f"; then {are}, and mending {_all(finding, also)} brings {milliseconds(also.together_ms)}"
+    least = "at least " if finding.at_least else ""
+    return f"; then {are}, and mending {_all(finding, also)} brings {least}{milliseconds(also.together_ms)}"
 
 
 def by_itself(finding: Finding) -> str:
