@@ -110,7 +110,7 @@ def test_what_a_study_grew_by_comes_before_a_finding_that_brings_far_less() -> N
 
 
 def test_a_study_says_what_cutting_the_compiled_graph_costs_and_that_fewer_cuts_are_to_be_tried() -> None:
-    """GPT on four H200s: 2.4 of 7.2 ms were the cuts, larger buckets brought 2.8, and *faster kernels* was the advice."""
+    """On four H200s 2.4 of 7.2 ms were the cuts, larger buckets brought 2.8, and *faster kernels* was the advice."""
     cut = grown_study(1.4)
     (fall,) = cut.waterfall
     fall.from_step_ms, fall.to_step_ms, fall.growth_ms, fall.measured_growth_ms = 107.8, 115.0, 7.2, 8.9
