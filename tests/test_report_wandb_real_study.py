@@ -45,7 +45,8 @@ def _log_study(folder: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stdout.splitlines() if "wandb sync" in line)
-    assert line.endswith(" runs/study/*/wandb/offline-run-*"), "the study's own, and those of its three jobs"
+    own, _, jobs = line.rpartition("; its jobs: ")
+    assert jobs == "runs/study/*/wandb/offline-run-*" and "*" not in own, "one path, and one pattern of three jobs"
 
 
 def records_of(folder: Path) -> list[Any]:

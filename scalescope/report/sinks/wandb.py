@@ -194,9 +194,12 @@ class WandbSink:
 
 
 def _of_jobs(study: Path) -> str:
-    """Return where the W&B runs of a study's jobs are, as a shell takes it, behind a space; "" of any other folder."""
+    """Return where the W&B runs of a study's jobs are, as a shell takes it, to stand behind the path of its own.
+
+    With a word for them, since it is a pattern of several. "" of any other folder.
+    """
     own = any(any((child.path / "wandb").glob("offline-run-*")) for child in RunFolder(study).read_children())
-    return f" {as_typed(study)}/*/wandb/offline-run-*" if own else ""
+    return f"; its jobs: {as_typed(study)}/*/wandb/offline-run-*" if own else ""
 
 
 def _mark_of(folder: Path) -> Path:
