@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from scalescope.records.folder import RunFolder
@@ -13,8 +14,9 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import Efficiency, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import Collective, KernelRow, RankSplit, StepSplit, WaterfallPart
 from scalescope.scaling.answer_steps import StepTimes, Throughput
+from scalescope.scaling.finding import Finding, Remedy
 from scalescope.scaling.run import explain_run
-from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall, write_answer
+from scalescope.scaling.study_answer import KindGrowth, ScalingPoint, StudyAnalysis, Waterfall, write_answer
 
 GPT_STEP = {1: 64.03, 2: 65.91, 4: 67.83}  # ms in the profiler's window
 #: ms of a GPT step by rank count: compute, transfer, wait, unsplit, memory, data, launch, queued
@@ -26,6 +28,11 @@ GPT_PARTS = {
 BUS = {2: (171.3, 268.8, 328.7), 3: (184.1, 302.4, 347.9), 4: (204.9, 314.2, 356.5)}  # GB/s at 8 MiB, 64 MiB, 1 GiB
 LATENCY = {2: 6.6, 3: 8.8, 4: 8.6}
 MIB = 2**20
+
+
+RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
+LAUNCHING = Finding(code="host_bound", ms=2.8, low_ms=1.8, high_ms=3.7, fraction=0.019, backed="bound", at_most=True,
+                    remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
 
 
 def environment() -> Environment:
@@ -156,6 +163,32 @@ def study_answer(name: str, runs: list[str]) -> StudyAnalysis:
                       compute_more_work_ms=0.31)
         )  # fmt: skip
     return StudyAnalysis(name=name, runs=runs, efficiency=points, waterfall=falls)
+
+
+def grown_study(inflation_ms: float) -> StudyAnalysis:
+    """Return a study of one and two ranks whose step of 80 ms grew by 76 ms, mostly by slower compute."""
+    parts = [WaterfallPart(part="compute", ms=inflation_ms), WaterfallPart(part="exposed_wait", ms=76.0 - inflation_ms)]
+    kinds = [KindGrowth(kind="matmul", from_ms=60.0, to_ms=60.0 + inflation_ms, inflation_ms=inflation_ms,
+                        more_work_ms=0.0, inflation_beside_ms=29.0, beside_ms={})]  # fmt: skip
+    fall = Waterfall(series="gpt_small", from_world_size=1, to_world_size=4, from_step_ms=80.0, to_step_ms=156.0,
+                     growth_ms=76.0, parts=parts, measured_growth_ms=75.0, noise_ms=20.0, kinds=kinds,
+                     compute_inflation_ms=inflation_ms, compute_more_work_ms=0.0)  # fmt: skip
+    return msgspec.structs.replace(study_answer("h200", RUNS), waterfall=[fall])
+
+
+def spread_study(idle_ms: float, growth_ms: float = 35.0) -> StudyAnalysis:
+    """Return a study whose step of 133 ms grew, no half of it by one part, and by `idle_ms` because hosts are late."""
+    rest = growth_ms - idle_ms
+    spread = grown_study(0.46 * rest)
+    (fall,) = spread.waterfall
+    fall.from_step_ms, fall.to_step_ms, fall.growth_ms, fall.noise_ms = 133.0, 133.0 + growth_ms, growth_ms, 5.0
+    fall.measured_growth_ms = growth_ms
+    fall.parts[1:] = [
+        WaterfallPart(part="exposed_wait", ms=0.33 * rest),
+        WaterfallPart(part="exposed_transfer", ms=0.21 * rest),
+        WaterfallPart(part="idle_launch", ms=idle_ms),
+    ]
+    return spread
 
 
 def step_rows(world_size: int, count: int = 40) -> list[StepRow]:

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from scalescope.records.rows import Origin
+from scalescope.report.advice.unsteady import measure_again
 from scalescope.report.as_run import as_run_sentence, recording_ms
 from scalescope.report.compare.tables import kernels_table
 from scalescope.report.html import facts_of
@@ -16,7 +17,6 @@ from scalescope.report.report_data import read_report_data
 from scalescope.report.steadiness import beside_measured, unlike_sentence
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.findings import first_sentence
-from scalescope.report.unsteady import measure_again
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RankLoss, Replay, RunAnalysis
 from scalescope.scaling.answer_rows import KindRow, WaterfallPart

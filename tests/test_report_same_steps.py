@@ -26,6 +26,7 @@ from scalescope.report.terminal.run import print_run
 from scalescope.report.text.findings import following, line, todo
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.top.cards import cards_of
+from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import collectives_table, grew_within_noise, partition_table
 from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
 from scalescope.scaling.answer import AsRun, RunAnalysis
@@ -142,12 +143,21 @@ def test_a_share_is_of_the_step_that_is_named_beside_it(run: RunAnalysis) -> Non
     for one in found:
         assert one.ms is not None and one.fraction is not None
         of_it = one.ms / one.fraction
-        whole = milliseconds(of_it) if of_it == pytest.approx(step, rel=0.01) else "mean"  # of steps with and without
-        share = f", {percent(one.fraction)} of the {whole} step"
+        profiled = of_it == pytest.approx(step, rel=0.01)  # else it is of steps with and without the cause
+        whole = f"{milliseconds(of_it)} step without recording" if profiled else "mean step"
+        share = f", {percent(one.fraction)} of the {whole}"
         assert share in line(one, run) and share in todo(one, run) and share in shown(run)
     table = findings_table(run.findings, run)
     at = [column.key for column in table.columns].index("of_step")
     assert {row[at] for row in table.rows} - {None} <= {"without recording", "mean"}
+
+
+def test_a_first_sentence_says_of_which_step_its_length_is(run: RunAnalysis) -> None:
+    """*At most 5.3 ms of the 119.6 ms step* stood above *as run a step takes 114.6 ms*."""
+    assert step_of_job(run), "these profiled steps are others than the job's own"
+    told = run_verdict(run)
+    which = re.findall(r" of the [\d.,]+ ms step( without recording)?", told.text)
+    assert all(which) and (which or "a step in the mean" in told.headline)
 
 
 def test_what_all_steps_tell_is_a_share_of_their_mean(run: RunAnalysis) -> None:
@@ -171,7 +181,7 @@ def test_shares_of_what_is_priced_by_profiled_steps_say_so_where_nothing_is_repl
     answer.as_run = AsRun(step_ms=answer.step_times.measured_step_ms, source="steps", reason="not_replayed")
     stall = Finding(code="host_stall", rank=1, ms=0.1 * step, low_ms=0.0, high_ms=step, fraction=0.1, backed="replay",
                     evidence=(EvidenceRow(kind="figure", name="gap_before x", ms=1.0),))  # fmt: skip
-    assert f", 10.0% of the {milliseconds(step)} step" in line(stall, answer)
+    assert f", 10.0% of the {milliseconds(step)} step as profiled" in line(stall, answer)
 
 
 def shares_of(sentence: str) -> list[int]:

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from scalescope.records.folder import RunFolder
+from scalescope.report.drawing.numbers import capitalized
 from scalescope.report.html import page_of, write_report
-from scalescope.report.page import Bars
+from scalescope.report.page import Bars, render
 from scalescope.report.report_data import ReportData, read_report_data
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.scaling.answer import AsRun, Quality, Replay, RunAnalysis
@@ -19,7 +20,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy
 from scalescope.scaling.study_answer import write_answer
 from tests.report_browser import needs_chromium, open_page
-from tests.report_samples import run_answer, write_run, write_study
+from tests.report_samples import LAUNCHING, run_answer, spread_study, write_run, write_study
 
 BUCKETS = Finding(code="small_buckets", ms=3.0, low_ms=2.0, high_ms=4.0, fraction=0.04, backed="replay",
                   remedy=Remedy(cure="larger_buckets", overrides=("strategy.bucket_mib=100",)))  # fmt: skip
@@ -158,7 +159,7 @@ def test_bars_of_one_drawing_are_of_like_steps() -> None:
 def test_a_step_that_only_the_traces_tell_is_not_called_measured(tmp_path: Path) -> None:
     data = read_report_data(write_study(tmp_path / "s"))
     assert data.study is not None
-    assert "step, measured" in {one.label for one in page_of(data).cards[0].figures}
+    assert "median step, measured" in {one.label for one in page_of(data).cards[0].figures}
     for point in data.study.efficiency:
         point.samples_per_s = point.tokens_per_s = None
     assert "step as profiled" in {one.label for one in page_of(data).cards[0].leading}
@@ -221,6 +222,52 @@ def test_the_table_of_advice_says_that_a_study_was_unsteady(tmp_path: Path) -> N
     for fall in data.study.waterfall:
         fall.unsteady = True
     assert advice_sentence(data).startswith("The machine was unsteady")
+
+
+def test_the_first_card_and_the_section_on_advice_say_what_to_do_in_one_order(tmp_path: Path) -> None:
+    """Below *use larger buckets; launch less (speeds the step, not the scaling)* stood: *most would come of: launch
+    less*."""
+    study = write_study(tmp_path / "s")
+    folder = RunFolder(study.path / "gpt_small-n4")
+    launching = msgspec.structs.replace(LAUNCHING, ms=8.1, high_ms=8.4, fraction=0.049)
+    answer = msgspec.structs.replace(replayed(50.0, launching, BUCKETS), name=folder.path.name)
+    write_answer(folder.analysis, answer)
+    data = read_report_data(study)
+    assert data.study is not None
+    assert "Most would come of: launch less" in advice_sentence(data)
+    data.study.waterfall = spread_study(1.0).waterfall
+    card, told = page_of(data).cards[0].verdict.advice, advice_sentence(data)
+    assert card.index("use larger") < card.index("launch less") and card.endswith("(speeds the step, not the scaling).")
+    assert told.startswith(capitalized(card))
+
+
+def test_a_folded_section_names_the_series_that_it_speaks_of_where_there_are_several(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "s")
+    assert '<span class="gist">gpt_small: ' not in render(page_of(read_report_data(study)))
+    data = read_report_data(study)
+    assert data.study is not None
+    for point in data.study.efficiency[1:]:
+        point.series = "other"
+    text = render(page_of(data))
+    gists = re.findall(r'<span class="gist">(.*?)</span>', text)
+    assert len([one for one in gists if one.startswith(("gpt_small: ", "other: "))]) >= 5, gists
+    assert any(one.startswith("all_reduce reaches") for one in gists), "which is of no series"
+
+
+def test_a_page_says_what_the_colours_of_its_cards_mean(tmp_path: Path) -> None:
+    """One card was amber and one red, and nothing said by what."""
+    data = read_report_data(write_study(tmp_path / "s"))
+    page = page_of(data)
+    assert [(one.colour, one.label) for one in page.colours] == [
+        ("var(--good)", "90% or more scaling efficiency; 70% or more of what the links allow")
+    ]
+    assert data.study is not None
+    data.study.efficiency[-1].efficiency = 0.6
+    colours = {one.colour: one.label for one in page_of(data).colours}
+    assert colours["var(--poor)"] == "below 70% scaling efficiency" and len(colours) == 2
+    alone = page_of(data_of(write_run(tmp_path / "run", 4), replayed(50.0, BUCKETS)))
+    assert all("of the step is lost" in one.label for one in alone.colours) and alone.colours
+    assert "Left edges:" in render(alone)
 
 
 @pytest.mark.job

@@ -15,10 +15,8 @@ from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler
 from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
-from scalescope.scaling.study_answer import KindGrowth, ScalingPoint, StudyAnalysis, Waterfall
-from tests.report_samples import run_answer, study_answer, sweep_rows
-
-RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
+from tests.report_samples import LAUNCHING, RUNS, grown_study, run_answer, spread_study, study_answer, sweep_rows
 
 
 def study() -> StudyAnalysis:
@@ -69,19 +67,6 @@ def test_ranks_on_cpus_are_not_called_gpus() -> None:
     assert "share its cores" in verdict.advice and "GPU" not in verdict.text and "NCCL" not in verdict.text
 
 
-def grown_study(inflation_ms: float) -> StudyAnalysis:
-    """Return a study of one and two ranks whose step of 80 ms grew by 76 ms, mostly by slower compute."""
-    parts = [WaterfallPart(part="compute", ms=inflation_ms), WaterfallPart(part="exposed_wait", ms=76.0 - inflation_ms)]
-    kinds = [KindGrowth(kind="matmul", from_ms=60.0, to_ms=60.0 + inflation_ms, inflation_ms=inflation_ms,
-                        more_work_ms=0.0, inflation_beside_ms=29.0, beside_ms={})]  # fmt: skip
-    fall = Waterfall(series="gpt_small", from_world_size=1, to_world_size=4, from_step_ms=80.0, to_step_ms=156.0,
-                     growth_ms=76.0, parts=parts, measured_growth_ms=75.0, noise_ms=20.0, kinds=kinds,
-                     compute_inflation_ms=inflation_ms, compute_more_work_ms=0.0)  # fmt: skip
-    return msgspec.structs.replace(study(), waterfall=[fall])
-
-
-LAUNCHING = Finding(code="host_bound", ms=2.8, low_ms=1.8, high_ms=3.7, fraction=0.019, backed="bound", at_most=True,
-                    remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
 SLOW_LINK = Finding(code="slow_transfer", ms=30.0, low_ms=20.0, high_ms=40.0, fraction=0.2, backed="replay",
                     remedy=Remedy(cure="look_at_links"))  # fmt: skip
 
@@ -130,21 +115,6 @@ def test_a_study_says_what_cutting_the_compiled_graph_costs_and_that_fewer_cuts_
 
 BUCKETS = Finding(code="small_buckets", ms=4.1, low_ms=0.0, high_ms=4.1, fraction=0.025, backed="bound", at_most=True,
                   remedy=Remedy(cure="larger_buckets", size=5))  # fmt: skip
-
-
-def spread_study(idle_ms: float, growth_ms: float = 35.0) -> StudyAnalysis:
-    """Return a study whose step of 133 ms grew, no half of it by one part, and by `idle_ms` because hosts are late."""
-    rest = growth_ms - idle_ms
-    spread = grown_study(0.46 * rest)
-    (fall,) = spread.waterfall
-    fall.from_step_ms, fall.to_step_ms, fall.growth_ms, fall.noise_ms = 133.0, 133.0 + growth_ms, growth_ms, 5.0
-    fall.measured_growth_ms = growth_ms
-    fall.parts[1:] = [
-        WaterfallPart(part="exposed_wait", ms=0.33 * rest),
-        WaterfallPart(part="exposed_transfer", ms=0.21 * rest),
-        WaterfallPart(part="idle_launch", ms=idle_ms),
-    ]
-    return spread
 
 
 def test_what_the_step_of_one_rank_has_as_well_is_no_advice_on_scaling() -> None:
@@ -197,6 +167,31 @@ def test_strong_scaling_names_the_perfect_split_instead_of_a_growth() -> None:
     verdict = study_verdicts(StudyAnalysis(name="s", efficiency=points), [])[0]
     assert "62.5% strong scaling efficiency" in verdict.headline and verdict.level == "poor"
     assert "16.0 ms where 10.0 ms would be a perfect split of 40.0 ms" in verdict.text
+
+
+@pytest.mark.parametrize("half", [20.0, 60.0])
+def test_a_loss_whose_cause_noise_hides_says_so_and_what_would_tell(half: float) -> None:
+    """*2 CPU ranks do 1.56× the work of one: 77.9%* was all, with nothing of what it goes to."""
+    told = grown_study(52.7)
+    (fall,) = told.waterfall
+    fall.noise_ms = 100.0
+    told.efficiency[-1].efficiency = 0.78
+    runs = with_findings("cpu")
+    for run, step in ((runs[0], 80.0), (runs[-1], 120.0)):
+        assert run.step_times is not None
+        run.step_times = msgspec.structs.replace(
+            run.step_times, measured_step_ms=step, measured_low_ms=step - half, measured_high_ms=step + half
+        )
+    verdict = study_verdicts(told, runs)[0]
+    known = "its cause cannot be told: the profiled steps grew by no more than noise."
+    nothing = "within noise the loss may be nothing, and its cause cannot be told."
+    assert verdict.headline.endswith(f"78.0% weak scaling efficiency; {known if half < 30 else nothing}")
+    assert "To tell, measure in more windows" in verdict.text
+    fall.unsteady = True
+    unsteady = study_verdicts(told, runs)[0]
+    assert "cause cannot be told" in unsteady.headline and unsteady.advice.startswith("measure again")
+    told.efficiency[-1].efficiency = 0.99
+    assert "cannot be told" not in study_verdicts(told, runs)[0].headline, "there is no loss to speak of"
 
 
 def test_more_than_perfect_scaling_is_doubted() -> None:
@@ -323,10 +318,23 @@ def test_the_sweep_is_judged_at_its_largest_group_under_the_ceiling_it_assumes()
     verdict = sweep_verdict(sweep_rows())
     assert verdict.headline == (
         "all_reduce reaches 356.5 GB/s busbw at 1 GiB on 4 ranks, 79.2% of the 450 GB/s that the links allow "
-        "(switch, ring); its shortest call takes 8.6 µs."
+        "(switch, ring); its shortest call, of 16 B, takes 8.6 µs."
     )
     assert "1 of 85 points was not measured: 17.2 GB do not fit twice." in verdict.text
     assert verdict.level == "good"
+
+
+def test_a_point_of_a_sweep_has_the_digits_of_its_interval_and_says_where_that_is_wide() -> None:
+    """*Its shortest call takes 690.8 µs* was told of 8 B, known within a sixth, where 32 B took 1.8 ms."""
+    wide = SweepRow("all_reduce", 8, "float32", 2, "measured", time_us=552.49, interval_us=(463.5, 641.4),
+                    bus_gb_s=1.437, wrong=0)  # fmt: skip
+    known = msgspec.structs.replace(wide, bytes=2**25, time_us=23268.0, interval_us=(22000.0, 24500.0), bus_gb_s=14.42)
+    told = sweep_verdict([wide, known]).headline
+    assert told == (
+        "all_reduce reaches 14.4 GB/s busbw at 32 MiB on 2 ranks; its shortest call, of 8 B, takes 552 µs "
+        "(± 16%, wide)."
+    )
+    assert "(± 16%, wide) at 8 B" in sweep_verdict([wide]).headline, "how fast it is is known no better"
 
 
 def test_wrong_results_are_never_good() -> None:

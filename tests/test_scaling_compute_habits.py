@@ -7,8 +7,8 @@ import pytest
 
 from scalescope import analyze
 from scalescope.hardware.peaks import find_peak
+from scalescope.report.advice.first import best_advice
 from scalescope.report.text.findings import because, first_sentence
-from scalescope.report.verdict.advice import best_advice
 from scalescope.scaling.finding import (
     DOUBLE_PRECISION,
     FULL_PRECISION,

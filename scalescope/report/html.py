@@ -14,6 +14,7 @@ from scalescope.report.redaction.report_data import pseudonyms_of, redact
 from scalescope.report.report_data import ReportData, RunData, read_report_data
 from scalescope.report.timeline.drawn import drawings_of
 from scalescope.report.top.cards import cards_of
+from scalescope.report.top.colours import with_colours
 from scalescope.report.views import devices, devices_table
 from scalescope.scaling.study_answer import Answer
 
@@ -55,15 +56,17 @@ def write_redacted_report(folder: RunFolder, answers: Sequence[Answer] | None = 
 
 def page_of(data: ReportData) -> Page:
     """Return what the page of a folder shows."""
+    cards = cards_of(data)
     return Page(
         name=data.name,
         facts=facts_of(data),
-        cards=cards_of(data),
+        cards=cards,
         notes=_notes(data),
         notes_title="How these belong together" if data.of_traces else "What is missing here",
         sections=sections(data),
         machines=machines_of(data),
         drawings=drawings_of(data),
+        colours=with_colours(cards),
     )
 
 

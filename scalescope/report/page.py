@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 from markupsafe import Markup
@@ -25,7 +25,7 @@ from scalescope.records.console import counted
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.palette import stylesheet
-from scalescope.report.drawing.panel import NO_DRAWING, Section, Spec, can_draw
+from scalescope.report.drawing.panel import NO_DRAWING, Panel, Section, Spec, can_draw
 from scalescope.report.drawing.tables import Cell, Column, Table, without_middle
 from scalescope.report.drawing.vega_library import vega_library
 from scalescope.report.sentences import Verdict
@@ -88,6 +88,8 @@ class Bars:
     title: str
 
 
+#: By what a card has its colour: a series by its efficiency, a run by what its step loses, a sweep by its links.
+JudgedBy = Literal["efficiency", "step", "links"]
 #: So many figures stand before a card's sentence; the others are folded.
 _LEADING = 3
 
@@ -96,13 +98,14 @@ _LEADING = 3
 class Card:
     """A verdict with its figures, most telling first, and what is drawn of it.
 
-    `bars`: where a step goes; `lost`: to what a growth went.
+    `bars`: where a step goes; `lost`: to what a growth went; `judged_by`: what its colour goes by.
     """
 
     verdict: Verdict
     figures: list[Figure] = field(default_factory=list)
     bars: Bars | None = None
     lost: list[Stretch] = field(default_factory=list)
+    judged_by: JudgedBy | None = None
 
     @property
     def leading(self) -> list[Figure]:
@@ -141,6 +144,7 @@ class Drawing:
     payload: dict[str, Any]
     legends: list[tuple[str, list[Stretch]]]  # by lane
     table: Table
+    subject: str = ""  # the series that it is of, as a panel's
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ class Page:
     machines: list[Machine]
     drawings: list[Drawing] = field(default_factory=list)
     notes_title: str = "What is missing here"
+    colours: list[Stretch] = field(default_factory=list)  # what the cards' edges mean
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,9 @@ class _MachineView:
 def render(page: Page) -> str:
     """Return the page's HTML. Where charts cannot be drawn it holds the tables and says what the charts need."""
     specs: dict[str, Spec] = {}
-    shown = [_section_view(section, specs) for section in page.sections]
+    told = [one.subject for section in page.sections for one in section.panels] + [one.subject for one in page.drawings]
+    several = len(set(filter(None, told))) > 1
+    shown = [_section_view(section, specs, several=several) for section in page.sections]
     drawn = can_draw() and bool(specs)
     scripts = [vega_library(), _asset("page.js")] if drawn else []
     scripts += [_asset("timeline.js")] if page.drawings else []
@@ -226,6 +233,7 @@ def render(page: Page) -> str:
         palette=stylesheet(),
         css=_asset("page.css"),
         cards=page.cards,
+        colours=page.colours,
         notes=page.notes if can_draw() else [*page.notes, NO_DRAWING],
         notes_title=page.notes_title,
         sections=shown,
@@ -247,6 +255,7 @@ def render(page: Page) -> str:
             )
             for one in page.drawings
         ],
+        drawn_gist=_gist(page.drawings[0], several=several) if page.drawings else "",
         timelines=Markup(inline_json({one.key: one.payload for one in page.drawings})),
         scripts=[Markup(script) for script in scripts],
     )
@@ -308,7 +317,12 @@ def _version() -> str:
         return "(from a checkout)"
 
 
-def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
+def _gist(first: Panel | Drawing, *, several: bool) -> str:
+    """Return what a folded section says, by the first that stands in it; of whom, where a page tells of several."""
+    return f"{first.subject}: {first.sentence}" if several and first.subject else first.sentence
+
+
+def _section_view(section: Section, specs: dict[str, Spec], *, several: bool) -> _SectionView:
     views = []
     for panel in section.panels:
         ids = []
@@ -326,7 +340,7 @@ def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
                 open=not panel.charts,
             )
         )
-    gist = section.panels[0].sentence
+    gist = _gist(section.panels[0], several=several)
     # how much of the rest there is, and where: "(1 more)" behind a sentence was one more of nobody knew what
     more = f" (inside: {counted(len(views) - 1, 'more panel')})" if len(views) > 1 else ""
     return _SectionView(section.key, section.title, f"{gist}{more}", views)

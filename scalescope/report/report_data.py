@@ -63,6 +63,11 @@ class ReportData:
             found.setdefault(series.get(run.name) or model or run.name, []).append(run)
         return found
 
+    def series_of(self, answer: RunAnalysis) -> str:
+        """Return the series under which `by_series` has a run, by its answer."""
+        found = (name for name, runs in self.by_series().items() if answer.name in {run.name for run in runs})
+        return next(found, answer.model or answer.name)
+
 
 def read_report_data(folder: RunFolder, answers: Sequence[Answer] | None = None) -> ReportData:
     """Read a run folder and, of a study, its runs; `answers` take the place of what their analysis.json hold.

@@ -23,7 +23,10 @@ Level = Literal["good", "fair", "poor", "unknown"]
 
 #: Parts of a loss below this share are not worth a reader's sentence.
 WORTH_SAYING = 0.05
-_GOOD, _FAIR = 0.9, 0.7
+#: From which share of the ideal on a verdict is good, and fair: of a scaling efficiency, or of a step; and of what the
+#: links allow, which no library reaches in full.
+GOOD, FAIR = 0.9, 0.7
+GOOD_LINKS, FAIR_LINKS = 0.7, 0.4
 PERFECT = 1.05
 #: Smaller calls measure latency: no share of a link's rate.
 _FILLS_A_LINK = 2**20
@@ -72,13 +75,15 @@ def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
         group = max(row.group_size for row in of_it)
         best = max((row for row in of_it if row.group_size == group), key=lambda row: row.bus_gb_s or 0.0)
         fastest = min((row for row in of_it if row.group_size == group), key=lambda row: row.time_us or 0.0)
-        text = f"{operation} reaches {rate(best.bus_gb_s or 0)} GB/s busbw at {size(best.bytes)} on {group} ranks"
+        reached = f"{rate(best.bus_gb_s or 0.0, best.relative_half)} GB/s busbw{_wide(best)}"
+        text = f"{operation} reaches {reached} at {size(best.bytes)} on {group} ranks"
         if best.ceiling_gb_s and best.bytes >= _FILLS_A_LINK:
             share = (best.bus_gb_s or 0.0) / best.ceiling_gb_s
             assumed = f" ({best.ceiling_assumes})" if best.ceiling_assumes else ""
             text += f", {percent(share)} of the {rate(best.ceiling_gb_s)} GB/s that the links allow{assumed}"
-            level = level_of(share, good=0.7, fair=0.4) if level == "unknown" else level
-        headlines.append(f"{text}; its shortest call takes {microseconds(fastest.time_us or 0.0)}.")
+            level = level_of(share, good=GOOD_LINKS, fair=FAIR_LINKS) if level == "unknown" else level
+        takes = f"{microseconds(fastest.time_us or 0.0, fastest.relative_half)}{_wide(fastest)}"
+        headlines.append(f"{text}; its shortest call, of {size(fastest.bytes)}, takes {takes}.")
     sentences: list[str] = []
     if not headlines:
         headlines = ["No point of the sweep was measured."]
@@ -92,6 +97,11 @@ def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
         more = f" and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
         sentences.append(f"{_of_points(len(missing), len(rows))} not measured: {'; '.join(reasons[:3])}{more}.")
     return Verdict("sweep", level, headlines[0], (*headlines[1:], *sentences))
+
+
+def _wide(row: SweepRow) -> str:
+    """Return how well a point is known, after a space, where that is not well; "" where it is, or nothing tells."""
+    return f" (± {percent(row.relative_half or 0.0, 0)}, wide)" if row.is_wide else ""
 
 
 def loss_sentence(fall: Waterfall) -> str:
@@ -176,7 +186,7 @@ def _of_points(count: int, of: int) -> str:
     return f"{count} of {of} points {'was' if count == 1 else 'were'}"
 
 
-def level_of(share: float, good: float = _GOOD, fair: float = _FAIR) -> Level:
+def level_of(share: float, good: float = GOOD, fair: float = FAIR) -> Level:
     return "good" if share >= good else "fair" if share >= fair else "poor"
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from scalescope.records.statistics import decimals
+
 #: What is less reads as 0.00 ms: no change to speak of.
 READS_AS_ZERO_MS = 0.005
 #: Where one step may be longer or shorter than another by more than this share, that they are alike is not known.
@@ -29,13 +31,17 @@ def span(seconds: float) -> str:
     return f"{figure(seconds / 3600, 1)} h"
 
 
-def microseconds(value: float) -> str:
-    return f"{figure(value, _digits(value))} µs"
+def microseconds(value: float, half: float | None = None) -> str:
+    """Return e.g. `8.6 µs`; no digits below its interval, `half` of which is told as a share of it."""
+    return f"{figure(value, decimals(value, half, _digits(value)))} µs"
 
 
-def rate(value: float) -> str:
-    """Return e.g. `1,932,316`, `356.5`, `450` or `4.21`."""
-    return figure(value, 0 if abs(value) >= 1000 or float(value).is_integer() else 1 if abs(value) >= 10 else 2)
+def rate(value: float, half: float | None = None) -> str:
+    """Return e.g. `1,932,316`, `356.5`, `450` or `4.21`; no digits below its interval, `half` of which is told as a
+    share of it.
+    """
+    most = 0 if abs(value) >= 1000 or float(value).is_integer() else 1 if abs(value) >= 10 else 2
+    return figure(value, decimals(value, half, most))
 
 
 def percent(share: float, digits: int = 1) -> str:

@@ -23,7 +23,10 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """One claim and its evidence. Without charts, `reason` says why there are none."""
+    """One claim and its evidence. Without charts, `reason` says why there are none.
+
+    `subject`: the series or the run that it speaks of; "" where it speaks of all of them.
+    """
 
     key: str
     title: str
@@ -32,6 +35,7 @@ class Panel(msgspec.Struct, frozen=True):
     charts: list[Spec] = msgspec.field(default_factory=list)
     legend: Sequence[Key] = ()
     reason: str = ""
+    subject: str = ""
 
 
 class Section(msgspec.Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from scalescope.report.advice.first import first_of_series
+from scalescope.report.advice.unsteady import is_unsteady_series, measure_again
 from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, percent, rank_numbers
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -14,27 +16,15 @@ from scalescope.report.text.late_together import by_itself, cure_of
 from scalescope.report.text.of_step import of_step
 from scalescope.report.text.recurring import leads, recurring_advice
 from scalescope.report.text.scaling_loss import NOT_THE_SCALING, speeds_alone
-from scalescope.report.unsteady import is_unsteady_series, measure_again
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
-from scalescope.scaling.answer import Advice, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.study_answer import TriedAdvice
+from scalescope.scaling.study_answer import TriedAdvice, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
+#: Under the table: what to begin with may be another than what costs most, and the sentence above it says which.
+_BY_COST = "Rows are in the order of what they cost. "
 _OF_STEADY_STEPS = ("measured_ms", "base_step_ms", "run_step_ms")
-
-
-def advice_sentence(advice: Advice) -> str:
-    """Return an advice of schema 1, which holds its words, as a sentence with its figures."""
-    if advice.at_most:
-        gain = f"at most {milliseconds(advice.gain_ms)} a step, {percent(advice.fraction)}"
-    else:
-        gain = (
-            f"{milliseconds(advice.gain_ms)} a step ({milliseconds(advice.low_ms)} to {milliseconds(advice.high_ms)}), "
-            f"{percent(advice.fraction)}"
-        )
-    how = f" with {' '.join(advice.overrides)}" if advice.overrides else ""
-    return f"{advice.what}{how}: {gain}"
 
 
 def findings_table(findings: Sequence[Finding], run: RunAnalysis) -> Table:
@@ -87,7 +77,7 @@ def tried_table(tried: Sequence[TriedAdvice]) -> Table:
 def advice_panels(data: ReportData) -> list[Panel]:
     """Return a panel a replayed run, and one for what was tried."""
     panels = [
-        _advice_panel(answer, _doubt(answer, data), _mark(answer, data), unsteady=_is_unsteady(answer, data))
+        _advice_panel(answer, data, _doubt(answer, data), unsteady=_is_unsteady(answer, data))
         for answer in data.answers
         if answer.replay is not None
     ]
@@ -133,20 +123,35 @@ def _is_unsteady(answer: RunAnalysis, data: ReportData) -> bool:
 
 def _mark(answer: RunAnalysis, data: ReportData) -> str:
     """Return that what brings most of a step does not make its study scale better, where it does not; else ""."""
-    first, study = finding_text.first_to_do(answer.findings), data.study
-    if first is None or study is None:
+    first = finding_text.first_to_do(answer.findings)
+    if first is None:
         return ""
-    grown = [
+    grown = [fall for fall in _grown(answer, data) if not grew_within_noise(fall)]
+    return NOT_THE_SCALING * any(speeds_alone(first, waterfall_steps(fall)) for fall in grown)
+
+
+def _grown(answer: RunAnalysis, data: ReportData) -> list[Waterfall]:
+    """Return how the step of a study's run is longer than that of its series' smallest, where ranks keep their work."""
+    study = data.study
+    if study is None:
+        return []
+    return [
         fall
         for point in study.efficiency
         if point.run == answer.name and point.scaling == "weak"
         for fall in study.waterfall
-        if (fall.series, fall.to_world_size) == (point.series, point.world_size) and not grew_within_noise(fall)
+        if (fall.series, fall.to_world_size) == (point.series, point.world_size)
     ]
-    return NOT_THE_SCALING * any(speeds_alone(first, waterfall_steps(fall)) for fall in grown)
 
 
-def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool) -> Panel:
+def _first(answer: RunAnalysis, data: ReportData) -> str:
+    """Return what to do first, as the card at the top of a page has it."""
+    grown = next(iter(_grown(answer, data)), None)
+    series = data.by_series().get(data.series_of(answer), [])
+    return first_of_series(answer, grown, [run.answer for run in series if run.answer is not None])
+
+
+def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady: bool) -> Panel:
     replay = answer.replay
     assert replay is not None
     # by how much, and not how long: the step that the first sentence speaks of may be another than the replayed ones
@@ -164,21 +169,29 @@ def _advice_panel(answer: RunAnalysis, doubt: str, mark: str, *, unsteady: bool)
         told = "No setting that the replay can try is sure to bring half a per cent of the step."
         told = "" if doubt else told
     else:
-        of_these = (
-            "Of the profiled steps alone, most" if doubt or leads(answer) or answer.growing is not None else "Most"
-        )
-        told = f"{of_these} would come of: {best_to_do(answer, first)}{mark}."
-        if not doubt and finding_text.more_steps(answer.findings):
-            told = f"{capitalized(best_to_do(answer, first, more=True))}."
+        alone = bool(doubt) or leads(answer) or answer.growing is not None
+        told = f"{best_to_do(answer, first)}{_mark(answer, data)}."
+        # where the first card has other advice than to measure again, it is this, in this order
+        unsure = unsteady or answer.findings[0].code == "profiler_cost"
+        same = unsure or told == (card := _first(answer, data))
+        if same:
+            told = f"{'Of the profiled steps alone, most' if alone else 'Most'} would come of: {told}"
+        else:
+            told = f"Of the profiled steps alone: {card}" if alone else capitalized(card)
     sure = replay.faithful and bool(told)
     telling = (told, f"How far to trust that: {held}") if sure else (capitalized(held), told)
     again = f"First {measure_again([answer])}." if unsteady and answer.unpriced is None else ""
     rows = f"{capitalized(recurring_advice(answer.recurring))}." if answer.recurring and leads(answer) else ""
     text = " ".join(filter(None, (doubt, rows, again, *telling)))
     table = findings_table(answer.findings, answer)
+    order = _BY_COST if len(answer.findings) > 1 else ""
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(
-        f"advice-{answer.name}", run_label(answer), text, Table(table.columns, table.rows, table.reasons, assumed)
+        f"advice-{answer.name}",
+        run_label(answer),
+        text,
+        Table(table.columns, table.rows, table.reasons, f"{order}{assumed}"),
+        subject=data.series_of(answer),
     )
 
 

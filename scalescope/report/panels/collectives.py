@@ -51,6 +51,7 @@ def training_panels(data: ReportData, legends: bool) -> list[Panel]:
                 [charts.bus_bandwidth(lines, groups, ceilings, points, legend=legends)] if charts else [],
                 [Key(name, colour) for name, colour in groups],
                 "" if points else f"no collective's bandwidth is known: {table.reasons['bus_gb_s']}",
+                subject=data.series_of(run),
             )
         )
     return panels

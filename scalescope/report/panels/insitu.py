@@ -43,6 +43,7 @@ def in_situ_panels(data: ReportData, legends: bool) -> list[Panel]:
                 [charts.partition(rows, labels, shades, "µs of transfer a call", legends, "size")] if charts else [],
                 [Key(name, colour, meaning) for _, name, colour, meaning in present],
                 "" if rows else "no collective's time alone is known; the table says why",
+                subject=data.series_of(run),
             )
         )
     return panels

@@ -51,6 +51,7 @@ def kernel_panels(data: ReportData) -> list[Panel]:
                 table or Table([], []),
                 [charts.kernels(rows, "ms a step, mean rank")] if charts else [],
                 legend,
+                subject=name,
             )
         )
     return panels

@@ -42,6 +42,7 @@ def kind_panels(data: ReportData) -> list[Panel]:
                 stacked([of_run(kinds_table(run), title) for run, title in zip(runs, labels, strict=True)])
                 or Table([], []),
                 [charts.kinds(rows, labels, kinds)] if charts else [],
+                subject=name,
             )
         )
     return panels
@@ -106,6 +107,7 @@ def inflation_panels(study: StudyAnalysis, runs: list[RunAnalysis]) -> list[Pane
                 [charts.waterfall(steps, fall.compute_inflation_ms or 0.0)] if charts else [],
                 (),
                 "" if steps else "no kind of kernel became slower",
+                subject=fall.series,
             )
         )
     return panels

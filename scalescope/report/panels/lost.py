@@ -234,6 +234,7 @@ def lost_panels(data: ReportData) -> list[Panel]:
                 else [],
                 [Key(part.name, f"var({part.variable})", _MEANING.get(part.key, part.meaning)) for part in present],
                 "" if rows else "no rank's step differs",
+                subject=data.series_of(run),
             )
         )
     return panels

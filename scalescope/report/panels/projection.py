@@ -130,7 +130,8 @@ def _panel(study: StudyAnalysis, series: str, activity: str | None) -> Panel:
         [Key("measured", category(0)), Key("projected", category(1)),
          Key("projected from fewer ranks, as a test", category(2))] if bands else [],
         "" if bands else "nothing can be projected from this study",
-    )  # fmt: skip
+subject=series,
+)  # fmt: skip
 
 
 def _between(interval: Interval, show: Any) -> str:

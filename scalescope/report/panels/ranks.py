@@ -60,6 +60,7 @@ def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
                 if charts
                 else [],
                 legend,
+                subject=name,
             )
         )
     return panels
@@ -124,6 +125,7 @@ def wait_panels(data: ReportData) -> list[Panel]:
                 [charts.heat_map(rows, f"{title}, ms", full)] if charts else [],
                 [Key(f"{milliseconds(full)} of {title} or more; paler is less", "var(--heat)")],
                 f"{len(rows):,} cells are too many for one picture; the table has them." if many else "",
+                subject=data.series_of(run),
             )
         )
     return panels

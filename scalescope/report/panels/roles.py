@@ -53,7 +53,14 @@ def roles_table(run: RunAnalysis) -> Table:
 def role_panels(data: ReportData) -> list[Panel]:
     """Return a panel a run that has groups of several kinds."""
     return [
-        Panel(f"roles-{run.name}", run_label(run), _sentence(run), roles_table(run), [])
+        Panel(
+            f"roles-{run.name}",
+            run_label(run),
+            _sentence(run),
+            roles_table(run),
+            [],
+            subject=data.series_of(run),
+        )
         for run in data.answers
         if worth_showing(run)
     ]

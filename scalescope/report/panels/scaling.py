@@ -66,6 +66,7 @@ def scaling_panels(data: ReportData) -> list[Panel]:
                 if charts
                 else [],
                 [Key("measured", category(0)), Key("perfect scaling", "var(--ideal)")],
+                subject=series,
             )
         )
     return panels
@@ -93,6 +94,7 @@ def growth_panels(data: ReportData) -> list[Panel]:
                 loss_sentence(fall),
                 waterfall_table(fall),
                 [charts.waterfall(steps, fall.growth_ms)] if charts else [],
+                subject=fall.series,
             )
         )
     return panels

@@ -110,6 +110,7 @@ def step_panels(data: ReportData, legends: bool) -> list[Panel]:
                 if charts
                 else [],
                 [Key(title, colour) for title, colour in groups],
+                subject=name,
             )
         )
     return panels

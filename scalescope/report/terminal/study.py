@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from scalescope.records.rows import SweepRow
+from scalescope.report.advice.unsteady import is_unsteady_series
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.panels.advice import tried_table
 from scalescope.report.terminal.console import print_line
@@ -12,7 +13,6 @@ from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.terminal.tables import print_table
 from scalescope.report.terminal.verdicts import print_findings, print_notes, print_verdict
 from scalescope.report.text.factors import factors_line, factors_sentence
-from scalescope.report.unsteady import is_unsteady_series
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import (
     activities,

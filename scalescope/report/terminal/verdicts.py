@@ -3,14 +3,14 @@
 from rich.console import Console
 from rich.text import Text
 
+from scalescope.report.advice.first import advice_sentence
+from scalescope.report.advice.unsteady import measure_again
 from scalescope.report.drawing.numbers import capitalized
-from scalescope.report.panels.advice import advice_sentence
 from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.late_together import by_itself, cure_of
 from scalescope.report.text.recurring import leads, recurring_advice, recurring_clause
-from scalescope.report.unsteady import measure_again
 from scalescope.scaling.answer import RunAnalysis
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}

@@ -92,13 +92,14 @@ def _because(finding: Finding) -> str:
     return told if more is None else f"{told}, and {milliseconds(more)} more {_GOES_WITH.get(finding.code, _WAITS)}"
 
 
-def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> str:
+def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int, *, which: str = "") -> str:
     """Return the first sentence of a verdict, but for the run's name: of the first finding.
 
-    Where the second finding may as well be the first, or the first one hides behind another, it names both.
+    Where the second finding may as well be the first, or the first one hides behind another, it names both. `which`:
+    see `headline`.
     """
     others = [one for one in findings[1:] if one.ms is not None and not one.at_most]  # a bound accuses nobody
-    told = headline(findings[0], step_ms, ranks, alone=not others)
+    told = headline(findings[0], step_ms, ranks, alone=not others, which=which)
     if (also := findings[0].also_late) is not None and not is_within_noise(findings[0]):
         same = [one for one in others if also.order == "together" and set(ranks_of(one)) & set(also.ranks)]
         return f"{'; '.join([told.removesuffix('.'), *(f'{subject(one)}: {because(one)}' for one in same)])}."
@@ -135,46 +136,50 @@ def beside_waits(findings: Sequence[Finding]) -> Finding | None:
     return next((one for one in sure if is_wait_for_cores(one)), None)
 
 
-def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True, beside: bool = False) -> str:
+def headline(
+    finding: Finding, step_ms: float, ranks: int, *, alone: bool = True, beside: bool = False, which: str = ""
+) -> str:
     """Return what a finding costs a step, in a sentence; `ranks`: of the job; `alone`: nothing else may cost it;
-    `beside`: another rank is late for sure, and what this one may cost is no figure to lay beside that one's.
+    `beside`: another rank is late for sure, and what this one may cost is no figure to lay beside that one's; `which`:
+    what the step is where it is not the one as run, such as `without recording`.
     """
+    step = f"{milliseconds(step_ms)} step {which}".rstrip()
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
         exposed = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
         if exposed is not None:
             return (
-                f"{milliseconds(exposed)} of the {milliseconds(step_ms)} step are communication that nothing hides, "
+                f"{milliseconds(exposed)} of the {step} are communication that nothing hides, "
                 f"and no single cause of it is found: {because(finding)}."
             )
         idle = next((row.ms for row in finding.evidence if row.name == IDLE), None)
         if idle is not None:
             return (
-                f"nothing runs for {milliseconds(idle)} of the {milliseconds(step_ms)} step, and no single cause of it "
+                f"nothing runs for {milliseconds(idle)} of the {step}, and no single cause of it "
                 f"is found: {because(finding)}."
             )
         untold = next((row.ms for row in finding.evidence if row.name == UNTOLD_WAITS), None)
         if untold is not None:
             return (
                 f"nothing that the traces tell between the ranks is wrong, but up to {milliseconds(untold)} of the "
-                f"{milliseconds(step_ms)} step may be waits for a rank before copy engines move its data, which no "
+                f"{step} may be waits for a rank before copy engines move its data, which no "
                 f"trace tells: {because(finding)}."
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
         return f"nothing {where} is wrong: {because(finding)}."
     if is_of_one_step(finding):
         return (
-            f"{subject(finding)} costs {milliseconds(finding.ms)} of the {milliseconds(step_ms)} step, the only one "
+            f"{subject(finding)} costs {milliseconds(finding.ms)} of the {step}, the only one "
             f"that is recorded whole: {because(finding)}; whether it is so in others, one step does not tell."
         )
     if is_all_of_it(finding):  # what the job is rather than what is the matter with it
         return (
-            f"{milliseconds(finding.ms)} of the {milliseconds(step_ms)} step are transfer that nothing hides, "
+            f"{milliseconds(finding.ms)} of the {step} are transfer that nothing hides, "
             f"{exchanged(finding, alone=alone)}."
         )
     # what is there in some steps may be more than the typical one takes
-    whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
+    whole = "a step in the mean" if is_now_and_then(finding) else f"of the {step}"
     if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
         # how long that is, beside the typical one's length, would be a further length of one step
         whole = f"a step in the mean{f', {percent((finding.ms or 0.0) / steady)} of it' if steady else ''}"
@@ -222,19 +227,21 @@ def _verb(finding: Finding) -> str:
     return "cost" if several else "costs"
 
 
-def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str) -> Lead:
+def headline_of_all(
+    findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str, *, which: str = ""
+) -> Lead:
     """Return the first sentence of a verdict by all its findings, costliest first, and what noise keeps out of it.
 
     What is lost in noise accuses nobody there: what is sure and no trifle beside it is said, or `otherwise`, where the
-    step goes.
+    step goes. `which`: see `headline`.
     """
     first = doubtful_above(findings)
     if first is None:
-        return Lead(first_sentence(findings, step_ms, ranks))
+        return Lead(first_sentence(findings, step_ms, ranks, which=which))
     sure = worth_leading(findings)
-    doubtful = capitalized(headline(first, step_ms, ranks, beside=is_doubtful_beside(first, findings)))
+    doubtful = capitalized(headline(first, step_ms, ranks, beside=is_doubtful_beside(first, findings), which=which))
     if sure is not None:
-        return Lead(headline(sure, step_ms, ranks, alone=False), doubtful)
+        return Lead(headline(sure, step_ms, ranks, alone=False, which=which), doubtful)
     nobody = "no rank" if first.rank is not None else "nothing"
     return Lead(f"{nobody} stands out from the noise: {otherwise}", doubtful, is_otherwise=True)
 

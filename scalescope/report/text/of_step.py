@@ -34,11 +34,15 @@ def of_step(run: RunAnalysis, finding: Finding) -> str:
 
 
 def share(finding: Finding, run: RunAnalysis | None) -> str:
-    """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the 140.0 ms step`; "" without any."""
+    """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the 140.0 ms step without recording`.
+
+    "" without any.
+    """
     if finding.fraction is None:
         return ""
     told, which = f", {percent(finding.fraction)}", of_step(run, finding) if run is not None else ""
     if not which or not finding.fraction or finding.ms is None:
         return told
-    # how long the mean one is, beside the median's length, would be a further length of one step
-    return f"{told} of the {'mean' if which == _MEAN else milliseconds(finding.ms / finding.fraction)} step"
+    if which == _MEAN:  # how long that is, beside the median's length, would be a further length of one step
+        return f"{told} of the mean step"
+    return f"{told} of the {milliseconds(finding.ms / finding.fraction)} step {which}"

@@ -19,10 +19,13 @@ def is_hardly_explained(found: float, lost: float) -> bool:
     return lost >= _WORTH_A_LEAD and found < _EXPLAINED * lost
 
 
-def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Sequence[tuple[Part, float]]) -> str:
+def unexplained_loss(
+    run: RunAnalysis, step_ms: float, compute: float, lost: Sequence[tuple[Part, float]], *, which: str = ""
+) -> str:
     """Return what most of a step goes to beside compute, to stand before the findings; "" where they explain it.
 
-    `compute`: its share of the step. `lost`: the other parts, largest first, ms.
+    `compute`: its share of the step. `lost`: the other parts, largest first, ms. `which`: what the step is where it
+    is not the one as run.
     """
     told = [one for one in run.findings if one.ms is not None and not is_lost_in_noise(one)]
     whole = (1 - compute) * step_ms
@@ -41,8 +44,9 @@ def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Seq
     if run.findings[0].code in (part.key, key):
         return ""  # which says itself how much is bare, and what of that can be had
     count = _calls(run) if key in _COMMUNICATION else ""
+    step = f"{milliseconds(step_ms)} step {which}".rstrip()
     return (
-        f"{milliseconds(ms)} of the {milliseconds(step_ms)} step are {name}{count}, and what is found explains "
+        f"{milliseconds(ms)} of the {step} are {name}{count}, and what is found explains "
         f"no more than {milliseconds(explained)} of it; "
     )
 

@@ -36,6 +36,7 @@ def drawings_of(data: ReportData) -> list[Drawing]:
                         if entries
                     ],
                     timeline_table(run.timeline),
+                    data.series_of(run),
                 )
             )
     return found

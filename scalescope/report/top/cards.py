@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from scalescope.report.as_run import differs, is_likely, name_of_step, shown_efficiency, shown_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
-from scalescope.report.page import Card, Figure, Stretch
+from scalescope.report.page import Card, Figure, JudgedBy, Stretch
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
@@ -28,10 +28,10 @@ def cards_of(data: ReportData) -> list[Card]:
     """Return a card a series of a study, else a card a run; then the sweep's and the scorecard's; never none."""
     study = data.study
     if study is None:
-        cards = [Card(run_verdict(run), _run_figures(run), run_bars(run)) for run in data.answers]
+        cards = [Card(run_verdict(run), _run_figures(run), run_bars(run), judged_by="step") for run in data.answers]
         cards += [_unanalysed(run) for run in data.runs if run.answer is None]
         if data.sweep:
-            cards.append(Card(sweep_verdict(data.sweep)))
+            cards.append(_of_sweep(sweep_verdict(data.sweep), data))
         if data.scorecard:
             sentence = scorecard_sentence(data.scorecard, catalog_of(data.folder))
             cards.append(Card(Verdict(data.name, "unknown", sentence)))
@@ -42,10 +42,18 @@ def cards_of(data: ReportData) -> list[Card]:
         if verdict.subject in names:
             series = verdict.subject
             drawn = series_bars(_of_series(study, series, data.answers))
-            cards.append(Card(verdict, _series_figures(study, series, data.answers), drawn, _lost(study, series)))
+            figures, lost = _series_figures(study, series, data.answers), _lost(study, series)
+            by: JudgedBy = "efficiency" if len(points_of(study, series)) > 1 else "step"
+            cards.append(Card(verdict, figures, drawn, lost, by))
         else:
-            cards.append(Card(verdict))
+            cards.append(_of_sweep(verdict, data))
     return cards
+
+
+def _of_sweep(verdict: Verdict, data: ReportData) -> Card:
+    """Return a sweep's card, which is judged where it is known what its links allow, or where results are wrong."""
+    known = any(row.ceiling_gb_s for row in data.sweep) or verdict.level == "poor"
+    return Card(verdict, judged_by="links" if known else None)
 
 
 def _of_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[RunAnalysis]:
@@ -70,9 +78,7 @@ def _series_figures(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         *([Figure(f"{last.scaling} scaling efficiency", percent(last.efficiency))] if several else []),
         *_rates(last, points),
         # plain traces tell no throughput: theirs is the step that they hold
-        Figure(
-            "step, measured" if last.samples_per_s is not None else "step as profiled", figure(last.step_ms, 2), "ms"
-        ),
+        _length("median step, measured" if last.samples_per_s is not None else "step as profiled", last.step_ms),
         *([Figure("speedup", factor(last.speedup))] if several else []),
         _mfu(last.mfu, done.mfu_of_measured if done is not None else None),
     ]
@@ -110,15 +116,20 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
 def _step(run: RunAnalysis) -> list[Figure]:
     """Return how long a step takes: as measured without a profiler, else as run, else as profiled."""
     if run.step_times is not None and run.step_times.measured_step_ms is not None:
-        return [Figure(f"step, measured{_where(run)}", figure(run.step_times.measured_step_ms, 2), "ms")]
+        return [_length(f"median step, measured{_where(run)}", run.step_times.measured_step_ms)]
     if not run.ranks or run.steps_by is None or run.quality.verdict == "unusable":
         return []
     if not differs(run):
-        value, unit = milliseconds(statistics.fmean(one.window_ms for one in shown_step(run))).split(" ")
-        return [Figure("step as profiled", value, unit)]
+        return [_length("step as profiled", statistics.fmean(one.window_ms for one in shown_step(run)))]
     known = run.as_run.step_ms if run.as_run is not None else None  # the job's own, where that is told
-    value, unit = milliseconds(step_as_run(run)[0].value if known is None else known).split(" ")
-    return [Figure("step as run, likely" if is_likely(run) else "step as run", value, unit)]
+    label = "step as run, likely" if is_likely(run) else "step as run"
+    return [_length(label, step_as_run(run)[0].value if known is None else known)]
+
+
+def _length(label: str, ms: float) -> Figure:
+    """Return a step's length, with the digits that it has in sentences: one figure for one thing."""
+    value, unit = milliseconds(ms).split(" ")
+    return Figure(label, value, unit)
 
 
 def _where(run: RunAnalysis) -> str:

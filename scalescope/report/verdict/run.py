@@ -4,11 +4,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from scalescope.report.advice.first import PROFILE_ALL, best_advice, which_ranks
 from scalescope.report.as_run import (
     beside_what_is_allowed,
     contradiction,
     instead_of_its_own,
     is_likely,
+    name_of_step,
     not_reached,
     shown_step,
     step_of_job,
@@ -43,7 +45,6 @@ from scalescope.report.text.recurring import (
     recurring_sentence,
 )
 from scalescope.report.text.unexplained import is_hardly_explained, unexplained_loss
-from scalescope.report.verdict.advice import PROFILE_ALL, best_advice, which_ranks
 from scalescope.report.verdict.notes import (
     cautions_of,
     quality_sentences,
@@ -193,9 +194,12 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     """Return what is told first where findings say what costs the step."""
     share, found = _share_of_compute(run, loss), loss.parts
     shares = f"{share}; {listing(found)}." if found else f"{share}."
-    first = finding_text.headline_of_all(run.findings, loss.step_ms, run.world_size, shares)
+    which = name_of_step(run) if step_of_job(run) else ""
+    first = finding_text.headline_of_all(run.findings, loss.step_ms, run.world_size, shares, which=which)
     lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks  # what seems to be idle may be what is missing
-    lead = "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost)
+    lead = (
+        "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost, which=which)
+    )
     explained = [] if first.is_otherwise else [shares]
     explained += [first.doubtful] if first.doubtful else []
     unexplained = lead or first.is_otherwise

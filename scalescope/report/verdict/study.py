@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from scalescope.records.rows import SweepRow
+from scalescope.report.advice.first import first_of_series, remedy_of_growth
+from scalescope.report.advice.unsteady import in_more_windows, is_unsteady_series, may_be_nothing, measure_again
 from scalescope.report.drawing.numbers import (
     capitalized,
     factor,
@@ -16,6 +18,7 @@ from scalescope.report.panels.projection import expectation_sentence
 from scalescope.report.sentences import (
     PERFECT,
     UNSTEADY,
+    WORTH_SAYING,
     Level,
     Verdict,
     level_of,
@@ -23,16 +26,7 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
-from scalescope.report.text.scaling_loss import (
-    cuts_advice,
-    cuts_clause,
-    cuts_cost_ms,
-    largest_part,
-    loss_before,
-    loss_clause,
-)
-from scalescope.report.unsteady import is_unsteady_series, measure_again
-from scalescope.report.verdict.advice import best_advice
+from scalescope.report.text.scaling_loss import cuts_clause, cuts_cost_ms, largest_part, loss_clause
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import (
@@ -45,7 +39,6 @@ from scalescope.report.views import (
     waterfall_steps,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady
 
@@ -104,7 +97,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         if falls and last.scaling == "weak":
             lost = loss_sentence(falls[0])  # what the headline says already is not said again
             sentences.append(capitalized(lost.removeprefix(UNSTEADY)) if unsteady else lost)
-            advice = _advice(falls[0], kind, of_series)
+            advice = remedy_of_growth(falls[0], of_series)
         elif last.scaling == "strong":
             ideal = first.step_ms * first.world_size / last.world_size
             sentences.append(
@@ -116,18 +109,18 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         if unsteady:
             advice = f"{measure_again(of_series)}."
         elif largest is not None:
-            best = best_advice(largest, advice)
-            remedy, advice = advice, best.text
-            if falls and last.scaling == "weak" and not grew_within_noise(falls[0]):
-                steps = waterfall_steps(falls[0])
-                most = largest_part(falls[0], steps)
+            fall = falls[0] if falls and last.scaling == "weak" else None
+            advice = first_of_series(largest, fall, of_series)
+            if fall is not None and grew_within_noise(fall):
+                sentences.append(f"To tell, measure {in_more_windows(of_series)}.")
+            elif fall is not None:
+                most = largest_part(fall, waterfall_steps(fall))
                 if most is not None:
-                    headline = f"{headline.removesuffix('.')}; {loss_clause(falls[0], *most)}."
-                advice = loss_before(falls[0], steps, largest, remedy=remedy, best=best.text, finding=best.finding)
-                if (cuts_ms := cuts_cost_ms(falls[0])) is not None:
-                    if most is None:
-                        headline = f"{headline.removesuffix('.')}; {cuts_clause(falls[0], cuts_ms)}."
-                    advice = cuts_advice(cuts_ms, advice)
+                    headline = f"{headline.removesuffix('.')}; {loss_clause(fall, *most)}."
+                elif (cuts_ms := cuts_cost_ms(fall)) is not None:
+                    headline = f"{headline.removesuffix('.')}; {cuts_clause(fall, cuts_ms)}."
+        if last.scaling == "weak" and (unknown := _unknown_loss(last, falls, of_series)):
+            headline = f"{headline.removesuffix('.')}; {unknown}."
         if last.samples_per_s is not None:
             notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
@@ -144,23 +137,20 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     return Verdict(series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions)
 
 
+def _unknown_loss(last: ScalingPoint, falls: Sequence[Waterfall], runs: Sequence[RunAnalysis]) -> str:
+    """Return that noise hides what a series loses to, where it does and there is a loss to speak of; else ""."""
+    if not falls or not grew_within_noise(falls[0]) or last.efficiency > 1 - WORTH_SAYING:
+        return ""
+    if may_be_nothing(runs[0], runs[-1]):
+        return "within noise the loss may be nothing, and its cause cannot be told"
+    return "its cause cannot be told: the profiled steps grew by no more than noise"
+
+
 def _of_one_count(study: StudyAnalysis, series: str, run: RunAnalysis) -> Verdict:
     """Return what a series' only run says of its step: how it scales, nothing tells."""
     own = run_verdict(run)
     notes = (capitalized(_NO_OTHER), *own.notes, *_outlook_sentences(study, series, [run]))
     return dataclasses.replace(own, subject=series, notes=notes)
-
-
-def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:
-    """Return what helps against the largest part of a growth that is worth a word."""
-    if grew_within_noise(fall):
-        return ""
-    worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
-    framework = next((run.framework for run in runs), "torch")
-    compiled = any(is_compiled(run) for run in runs)
-    hosts = max((run.hosts for run in runs if run.hosts is not None), default=None)
-    remedy = worst.remedy_for(activity, framework=framework, compiled=compiled, hosts=hosts)
-    return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
 
 
 def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[str]:

@@ -1,18 +1,27 @@
-"""What to do about a run: the remedy of its costliest finding, or what its traces lack to name one."""
+"""What to do first about a run: the remedy of its costliest finding, or what its traces lack to name one.
 
+In a study, what its step grew by comes before that. A page's first card and its section on advice say the same.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalescope.report.panels.advice import advice_sentence
+from scalescope.report.advice.unsteady import measure_again
+from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
-from scalescope.report.unsteady import measure_again
+from scalescope.report.text.scaling_loss import cuts_advice, cuts_cost_ms, loss_before
 from scalescope.report.views import (
+    grew_within_noise,
     lacking_ranks,
     rank_names,
+    waterfall_steps,
 )
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.derived import is_compiled
+from scalescope.scaling.study_answer import Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
@@ -84,6 +93,48 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         tried = "No setting that the replay can try is sure to bring 0.5% of the step."
         return BestAdvice(f"{remedy} {tried}", is_remedy=True)
     return BestAdvice(remedy, is_remedy=True)
+
+
+def remedy_of_growth(fall: Waterfall, runs: Sequence[RunAnalysis]) -> str:
+    """Return what helps against the largest part of a growth that is worth a word; "" where none is. `runs`: those of
+    its series.
+    """
+    if grew_within_noise(fall):
+        return ""
+    worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
+    activity = next((run.activity for run in reversed(runs)), None)
+    framework = next((run.framework for run in runs), "torch")
+    compiled = any(is_compiled(run) for run in runs)
+    hosts = max((run.hosts for run in runs if run.hosts is not None), default=None)
+    remedy = worst.remedy_for(activity, framework=framework, compiled=compiled, hosts=hosts)
+    return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
+
+
+def first_of_series(run: RunAnalysis, fall: Waterfall | None, runs: Sequence[RunAnalysis]) -> str:
+    """Return what to do first about a run that a study's step grew to; `fall`: that growth, where it is weak scaling's;
+    `runs`: those of its series.
+    """
+    remedy = remedy_of_growth(fall, runs) if fall is not None else ""
+    best = best_advice(run, remedy)
+    if fall is None or grew_within_noise(fall):
+        return best.text
+    steps = waterfall_steps(fall)
+    told = loss_before(fall, steps, run, remedy=remedy, best=best.text, finding=best.finding)
+    cuts_ms = cuts_cost_ms(fall)
+    return told if cuts_ms is None else cuts_advice(cuts_ms, told)
+
+
+def advice_sentence(advice: Advice) -> str:
+    """Return an advice of schema 1, which holds its words, as a sentence with its figures."""
+    if advice.at_most:
+        gain = f"at most {milliseconds(advice.gain_ms)} a step, {percent(advice.fraction)}"
+    else:
+        gain = (
+            f"{milliseconds(advice.gain_ms)} a step ({milliseconds(advice.low_ms)} to {milliseconds(advice.high_ms)}), "
+            f"{percent(advice.fraction)}"
+        )
+    how = f" with {' '.join(advice.overrides)}" if advice.overrides else ""
+    return f"{advice.what}{how}: {gain}"
 
 
 def _of_compute(finding: Finding) -> str:

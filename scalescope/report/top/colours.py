@@ -1,0 +1,43 @@
+"""What the colour of a card's edge says: by what a verdict is judged, and from which share on it has which colour."""
+
+from collections.abc import Sequence
+
+from scalescope.report.drawing.numbers import percent
+from scalescope.report.page import Card, JudgedBy, Stretch
+from scalescope.report.sentences import FAIR, FAIR_LINKS, GOOD, GOOD_LINKS, Level
+
+#: By what a card is judged: its bounds, and what they are of. Of a step, what is left beside what can be saved.
+_BOUNDS: dict[JudgedBy, tuple[float, float]] = {
+    "efficiency": (GOOD, FAIR),
+    "step": (GOOD, FAIR),
+    "links": (GOOD_LINKS, FAIR_LINKS),
+}
+_UNKNOWN = "not judged: the machine was unsteady, or there is nothing to judge it by"
+
+
+def with_colours(cards: Sequence[Card]) -> list[Stretch]:
+    """Return what the edges of a page's cards mean: an entry a colour and what is judged, as they come; of cards that
+    nothing is judged of, none."""
+    told = {f"var(--{card.verdict.level})": _meanings(card.verdict.level, cards) for card in cards if card.judged_by}
+    return [Stretch("", colour, "; ".join(meanings)) for colour, meanings in told.items()]
+
+
+def _meanings(level: Level, cards: Sequence[Card]) -> list[str]:
+    own = [card.judged_by for card in cards if card.verdict.level == level and card.judged_by is not None]
+    return list(dict.fromkeys(meaning(level, judged_by) for judged_by in own))
+
+
+def meaning(level: Level, judged_by: JudgedBy) -> str:
+    """Return what a colour says, e.g. `70% to 90% scaling efficiency`."""
+    if level == "unknown":
+        return _UNKNOWN
+    good, fair = _BOUNDS[judged_by]
+    if judged_by == "step":  # of which is told how much may be saved
+        least, most = percent(1 - good, 0), percent(1 - fair, 0)
+        of_it = {"good": f"up to {least}", "fair": f"{least} to {most}", "poor": f"more than {most}"}[level]
+        return f"{of_it} of the step is lost"
+    what = "scaling efficiency" if judged_by == "efficiency" else "of what the links allow"
+    told = {"good": f"{percent(good, 0)} or more", "fair": f"{percent(fair, 0)} to {percent(good, 0)}",
+            "poor": f"below {percent(fair, 0)}"}[level]  # fmt: skip
+    wrong = ", or wrong results" if judged_by == "links" and level == "poor" else ""
+    return f"{told} {what}{wrong}"
