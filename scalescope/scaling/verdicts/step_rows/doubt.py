@@ -123,8 +123,8 @@ def was_unsteady(run: RunAnalysis) -> bool:
 def _is_slowed_by_its_records(run: RunAnalysis) -> bool:
     """Tell whether ranks on CPUs took longer in the profiled steps alone, and waited for cores there no longer.
 
-    What a window records takes memory amid the job's activations, whose pages are then fresh ones in each step (4,000
-    to 6,000 page faults of a CNN's step, 0 to 2,800 outside): recording's doing, which no record tells.
+    What a window records takes memory amid the job's activations, whose pages are then fresh ones in each step
+    (benchmarks/page_faults.py counts them): recording's doing, which no record tells.
     """
     told, measured = told_step_ms(run), run.step_times.measured_step_ms if run.step_times is not None else None
     if run.activity != "cpu" or told is None or measured is None:

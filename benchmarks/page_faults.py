@@ -1,0 +1,79 @@
+"""Page faults a step before, in and after a window of torch's profiler, of a CNN on ranks that compute on CPUs.
+
+What a window records takes memory amid the job's activations, whose pages are then fresh ones in each step. Each rank
+counts its minor page faults by getrusage, and times its steps. Run it by `python benchmarks/page_faults.py` (CPUs
+alone, two ranks, half a minute).
+"""
+
+import argparse
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.multiprocessing import spawn
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile, schedule
+
+_BEFORE, _WARMUP, _AFTER = 20, 1, 20
+#: The first steps allocate what all later ones use again.
+_FIRST = 5
+
+
+def network() -> nn.Module:
+    """Return a CNN whose activations are of megabytes: malloc gives such pages back, and takes fresh ones."""
+    layers: list[nn.Module] = []
+    for before, after in ((3, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+
+
+def run(rank: int, ranks: int, active: int, folder: str) -> None:
+    """Train in a rank, and write a line a step: its number, its faults, its ms."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    images, labels = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
+    lines = []
+    plan = schedule(wait=_BEFORE, warmup=_WARMUP, active=active, repeat=1)
+    with profile(activities=[ProfilerActivity.CPU], schedule=plan, record_shapes=True) as window:
+        for step in range(_BEFORE + _WARMUP + active + _AFTER):
+            faults, begun = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            took = 1e3 * (time.perf_counter() - begun)
+            lines.append(f"{step} {resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults} {took}\n")
+            window.step()
+    Path(folder, f"rank{rank}").write_text("".join(lines))
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--active", type=int, default=10, help="steps that the window records")
+    given = parser.parse_args()
+    opens = _BEFORE + _WARMUP
+    parts = {"before": range(_FIRST, _BEFORE), "in": range(opens, opens + given.active),
+             "after": range(opens + given.active + 1, opens + given.active + _AFTER)}  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        spawn(run, (given.ranks, given.active, folder), nprocs=given.ranks)
+        print(f"torch {torch.__version__}, {given.ranks} ranks on CPUs: the median step (the least to the most)")
+        for rank in range(given.ranks):
+            rows = [line.split() for line in Path(folder, f"rank{rank}").read_text().splitlines()]
+            for name, steps in parts.items():
+                faults, took = [int(rows[at][1]) for at in steps], [float(rows[at][2]) for at in steps]
+                print(
+                    f"rank {rank}, {name:>6} the window: {statistics.median(faults):6,.0f} page faults a step "
+                    f"({min(faults):,} to {max(faults):,}), {statistics.median(took):.1f} ms"
+                )
+
+
+if __name__ == "__main__":
+    main()
