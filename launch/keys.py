@@ -23,8 +23,8 @@ def key(
 
     `resumable`: a run may go on with another value, since it decides nothing of what is measured. `formerly`: the key's
     former name, which overrides and frozen configs may still use. `added_as`: what configs mean that were frozen before
-    there was the key. `auto_goes_on`: a run of any value goes on where `auto` is asked for, which asks for none of
-    them: what was the default before there was `auto` stands in every run's config.
+    there was the key. `auto_goes_on`: a run of any value goes on where `auto`, or nothing, is asked for, which asks for
+    none of them: what was the default before there was that stands in every run's config.
     """
     return field(
         default=MISSING,
@@ -89,7 +89,7 @@ def changed_keys(then: Any, now: Any, prefix: str = "") -> Iterator[tuple[str, o
         before, after = getattr(then, one.name), getattr(now, one.name)
         if is_dataclass(after):
             yield from changed_keys(before, after, f"{prefix}{one.name}.")
-        elif before != after and not (after == "auto" and one.metadata.get(_AUTO)):
+        elif before != after and not (after in ("auto", None) and one.metadata.get(_AUTO)):
             yield f"{prefix}{one.name}", before, after
 
 

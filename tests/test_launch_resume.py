@@ -76,6 +76,14 @@ def test_a_run_of_before_there_was_auto_goes_on(recorded: bool, tmp_path: Path) 
         goes_on(planned(tmp_path, f"strategy.compile_by_bucket={str(not recorded).lower()}"))
 
 
+def test_how_many_steps_are_recorded_decides_what_is_measured(tmp_path: Path) -> None:
+    """A run that had recorded three steps went on where five were asked for, and no word was said."""
+    planned(tmp_path, "profiler.active=3").make_folder()
+    goes_on(planned(tmp_path))  # which was the default before each device had its own
+    with pytest.raises(UserError, match=r"profiler\.active: 5 \(was 3\)"):
+        goes_on(planned(tmp_path, "profiler.active=5"))
+
+
 def test_with_a_fixed_global_batch_it_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
     planned(tmp_path, "global_batch_size=8").make_folder()
     goes_on(planned(tmp_path, "global_batch_size=8", "launch.ranks=1"))

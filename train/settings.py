@@ -108,7 +108,7 @@ class ProfilerConfig:
     enabled: bool = key()
     wait: int | None = key()
     warmup: int = key()
-    active: int | None = key(resumable=True)
+    active: int | None = key(auto_goes_on=True)
     repeat: int = key()
     ranks: list[int] | None = key()
     shapes: bool | None = key(resumable=True)
