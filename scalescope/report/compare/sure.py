@@ -34,7 +34,8 @@ FAR_APART = 2.0
 _WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
 _SIDES = {"only_other": "here", "only_baseline": "there"}
 _REST = "what the traces do not show"
-#: A loop that stands still for less than this share of what it does on the other side does not stand still there.
+#: A loop that stands still for less than this share of what it does on the other side does not stand still there: any
+#: loop does so for some microseconds, and how long is told beside it.
 _NOTHING_BESIDE = 0.1
 #: Ranks whose loops stand still for so much of what the first one's does are told with its figure.
 _NEAR = 0.75

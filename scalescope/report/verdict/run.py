@@ -59,6 +59,7 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.compare.same_work import named_otherwise
 from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_lost_in_noise, is_of_steady_steps
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.derived import is_compiled
@@ -247,12 +248,12 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
     """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
     if run.lost:
         if _has_a_cause_of_its_own(run, told):
-            told.headline = f"{told.headline} {run.lost[0].reference} has no such cause; {beside_noise(run)}."
+            # a reference may be several runs: what is said of it fits one and many
+            told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_noise(run)}."
         else:
             told.headline = f"{lost_clause(run)}. By itself: {told.headline}"
         if (names := run.lost[0].other_names) is not None:
-            told.explained.append(f"Named otherwise: {names[0]!r} there and {names[1]!r} here; by their operators and "
-                                  "sizes the same job.")  # fmt: skip
+            told.explained.append(f"{capitalized(named_otherwise(names))}.")
         loss = run.lost[0]
         if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
             told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))

@@ -46,7 +46,8 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
             f"is not told: how one job scales is told by scalescope analyze {other.name} --base {baseline.name}"
         )
         return _refused("another_world_size", text)
-    notes = [*_named_otherwise(here, there), *_notes(amounts(baseline, other))]
+    names = other_names(here, there)
+    notes = [*([named_otherwise(names)] if names is not None else []), *_notes(amounts(baseline, other))]
     if here.counts_batches != there.counts_batches:
         notes.append("only one of both was told how many samples a batch has: steps are compared, whatever is in them")
         return Comparability(rate=1.0, notes=notes)
@@ -125,11 +126,9 @@ def other_names(here: Identity, there: Identity) -> tuple[str, str] | None:
     return here.model, there.model
 
 
-def _named_otherwise(here: Identity, there: Identity) -> list[str]:
-    names = other_names(here, there)
-    if names is None:
-        return []
-    return [f"named otherwise: {names[0]!r} there and {names[1]!r} here; by their operators and sizes the same job"]
+def named_otherwise(names: tuple[str, str]) -> str:
+    """Return that two runs are of one job whatever they are called, by what `other_names` has of them; no full stop."""
+    return f"named otherwise: {names[0]!r} there and {names[1]!r} here; by their operators and sizes the same job"
 
 
 def in_common(here: dict[str, float], there: dict[str, float]) -> float:

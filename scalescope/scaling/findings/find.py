@@ -84,6 +84,7 @@ def find(scene: Scene) -> list[Finding]:
     unknown = profiler_cost(scene, priced)
     if unknown:  # what is known all the same comes first, if it is more than a little that may be nothing
         found = ranked([*found, *unsteady_in_range(scene, found)], in_range=in_range)
+        # of devices alone is recording's cost unknown so: nothing here is of hosts that compute (`on_cpus`)
         little = are_little_at_most(found, scene.step_ms) or are_less_than_is_unknown(found, unknown[0])
         return [*unknown, *found] if little else [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)], in_range=in_range)

@@ -6,7 +6,8 @@ import msgspec
 
 from scalescope.scaling.finding import Code, Finding, is_lost_in_noise
 
-#: A cause that costs a reference less than this share of what it costs the run is none there.
+#: A cause that costs a reference less than this share of what it costs the run is none there: no cost is known to a
+#: tenth, and mending nine tenths of it is mending it.
 _NONE_BESIDE = 0.1
 
 

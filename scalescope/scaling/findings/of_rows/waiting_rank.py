@@ -7,7 +7,7 @@ from scalescope.scaling.finding import Code, Finding, is_certain, is_lost_in_noi
 
 #: What a rank that waits for its cores looks like.
 _LOOKS_LIKE: tuple[Code, ...] = ("slower_compute", "host_starved")
-#: Its waits are most of what it may cost.
+#: Its waits are most of what it may cost. What is left is less than them, of a cost that may be nothing by itself.
 _MOSTLY = 0.5
 
 

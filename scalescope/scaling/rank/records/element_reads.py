@@ -20,7 +20,8 @@ INDEXING = frozenset(
     {"aten::unbind", "aten::select", "aten::slice", "aten::index", "aten::narrow", "aten::squeeze", "aten::detach"}
 )
 OF_A_LOOP = READING | INDEXING
-#: So many values that are read in a row could be one list of them.
+#: So many values that are read in a row could be one list of them. Fewer are a loss, a norm, a few metrics, each with a
+#: name of its own, as any loop reads them: they take microseconds.
 LEAST_READS = 8
 
 
