@@ -9,7 +9,6 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.parts import INFLATION, Part
 from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
-from scalescope.report.views import grew_within_noise
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Code, Finding, is_within_noise
 from scalescope.scaling.finding_order import weight
@@ -57,10 +56,10 @@ def loss_clause(fall: Waterfall, part: Part, ms: float) -> str:
 
 def cuts_cost_ms(fall: Waterfall) -> float | None:
     """Return what cutting the compiled graph at gradient buckets costs at most, ms a step: the kernels that one rank's
-    whole graph does not have. None where nothing was cut, or where that is not worth a word.
+    whole graph does not have. None where nothing was cut, or where that is not worth a word. Of a growth beyond noise.
     """
     more_ms = fall.compute_more_work_ms
-    if not fall.only_larger_cut or more_ms is None or grew_within_noise(fall):
+    if not fall.only_larger_cut or more_ms is None:
         return None
     return more_ms if more_ms >= _OF_STEP_CUT * fall.to_step_ms else None
 
