@@ -6,6 +6,9 @@
 # make test-jobs: most tests that start whole jobs, as users do (ten minutes)
 # make test-cluster: Slurm, MPI, several hosts, and faults from outside, where they can be had
 
+# each process of a test would compile what it imports anew
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready

@@ -1,5 +1,6 @@
 """What tests of several files stand on."""
 
+import gc
 import os
 import signal
 import warnings
@@ -14,6 +15,15 @@ from tests import disks
 
 # a script's background job ignores Ctrl-C, and so would the jobs that tests start from one
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection() -> None:
+    gc.disable()  # what is loaded for tests is never let go, and looking through it for circles takes seconds
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

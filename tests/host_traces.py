@@ -4,8 +4,6 @@ The host has a loop's thread and autograd's; the device one stream, on which ker
 each when it has been launched and the one before it is over. Times are µs.
 """
 
-import gzip
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.sources import find_sources
+from tests.trace_json import packed
 
 Json = dict[str, Any]
 
@@ -135,7 +134,7 @@ class HostTrace:
         """Write rank<r>.json.gz and return its path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"rank{self.rank}.json.gz"
-        path.write_bytes(gzip.compress(json.dumps(self.json()).encode(), 1))
+        path.write_bytes(packed(self.json()))
         return path
 
 

@@ -42,12 +42,12 @@ def main(folder: Path, kind: str) -> None:
 
     with profile(
         activities=[ProfilerActivity.CPU],
-        schedule=schedule(wait=1, warmup=2, active=5, repeat=1),
+        schedule=schedule(wait=1, warmup=2, active=3, repeat=1),
         on_trace_ready=write,
     ) as profiler:
-        for _ in range(9):
+        for _ in range(6):
             optimizer.zero_grad()
-            model(torch.randn(512, 128)).pow(2).mean().backward()
+            model(torch.randn(256, 128)).pow(2).mean().backward()
             optimizer.step()
             KINDS[kind](model)
             profiler.step()

@@ -4,13 +4,13 @@ Times are drawn in ns and written as Kineto writes them (µs with three digits).
 kernel is for the oracle; scaling/ does not know it.
 """
 
-import gzip
-import json
 import random
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from tests.trace_json import packed
 
 Json = dict[str, Any]
 
@@ -151,15 +151,9 @@ def _us(nanoseconds: int) -> Decimal:
     return Decimal(nanoseconds).scaleb(-3)
 
 
-class _Plain(json.JSONEncoder):
-    def default(self, value: object) -> object:
-        return float(value) if isinstance(value, Decimal) else super().default(value)
-
-
 def write(traces: dict[int, Json], folder: Path) -> Path:
     """Write traces as rank<r>.json.gz; the numbers stay exact, being below 2^43 µs."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank, trace in traces.items():
-        text = json.dumps(trace, cls=_Plain)
-        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(text.encode(), 1))
+        (folder / f"rank{rank}.json.gz").write_bytes(packed(trace))
     return folder

@@ -42,8 +42,21 @@ def test_every_planned_point_is_exactly_one_row(swept: tuple[Path, list[SweepRow
     assert points_of(rows) == planned(3, *AXES)
 
 
-def test_all_operations_are_right_in_every_element(swept: tuple[Path, list[SweepRow], str]) -> None:
-    _, rows, _ = swept
+@pytest.mark.job
+def test_all_operations_of_all_sizes_and_modes_are_right_in_every_element(
+    swept: tuple[Path, list[SweepRow], str],
+) -> None:
+    _are_right(swept[1])
+
+
+def test_all_operations_are_right_in_every_element(tmp_path: Path) -> None:
+    axes = (AXES[0], "sizes=[40KiB]", AXES[2], "modes=[in_place,out_of_place]", "group_sizes=[3]")
+    code, said = sweep_in_world(tmp_path, "right", 3, *axes, *QUICK)
+    assert code == 0, said
+    _are_right(rows_of(tmp_path, "right"))
+
+
+def _are_right(rows: list[SweepRow]) -> None:
     measured = [row for row in rows if row.status == "measured"]
     assert {row.operation for row in measured} == set(OPERATIONS)
     assert all(row.wrong == 0 for row in measured if OPERATIONS[row.operation].moves_data)

@@ -1,6 +1,5 @@
 """Runs of one script on two cores that others use, too: alike ones are not called different, and causes are found."""
 
-import gzip
 import json
 import shutil
 from collections.abc import Sequence
@@ -19,12 +18,13 @@ from scalescope.scaling.compare.compare import compare
 from scalescope.scaling.compare.measurement import KEYS, Identity, Measurement, Repeat, Vector, Window
 from scalescope.scaling.compare.read import read_side, steps_that_tell
 from scalescope.scaling.compare.spread import drift_of, stretches_of
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data"
 RUN = DATA / "runs_v0.1" / "train"
 #: An MLP of 3.5 million parameters with DDP over gloo, 105 steps a run: ten as they are, three in which rank 1 sleeps
 #: for 15 ms a step, one whose loader takes 20 ms more on both ranks.
-STEPS = json.loads(gzip.decompress((DATA / "own_script_2_cores" / "steps.json.gz").read_bytes()))
+STEPS = unpacked(DATA / "own_script_2_cores" / "steps.json.gz")
 ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="mine", samples=64)
 CLEAN = [name for name in STEPS if name.startswith("clean")]
 

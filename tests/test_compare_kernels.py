@@ -1,7 +1,5 @@
 """Kernels of two steps side by side: matched by operator and place where their names differ."""
 
-import gzip
-import json
 import random
 import shutil
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.compare.same_work import amounts
 from scalescope.scaling.compare.windows import read_windows
 from scalescope.scaling.trace.kernel_kinds import KINDS
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
 H100, MI300X = "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X VF"
@@ -214,19 +213,19 @@ def held_up(folder: Path, rank: int, stops: Sequence[tuple[float, float]]) -> Pa
     """Return a copy of a CPU job's traces in which a rank's loop stands still at moments (µs) for so long (µs)."""
     shutil.copytree(DATA / "cpu_ddp_n2", folder)
     path = next(folder.glob(f"rank{rank}.*"))
-    whole = json.loads(gzip.decompress(path.read_bytes()))
+    whole = unpacked(path)
     for event in whole["traceEvents"]:
         if event.get("ph") == "X":
             end = event["ts"] + event["dur"]
             end += sum(us for at, us in stops if at <= end)
             event["ts"] += sum(us for at, us in stops if at <= event["ts"])
             event["dur"] = end - event["ts"]
-    path.write_bytes(gzip.compress(json.dumps(whole).encode(), 1))
+    path.write_bytes(packed(whole))
     return folder
 
 
 def test_a_sleep_is_found_at_its_place_though_others_take_more_of_the_steps(tmp_path: Path) -> None:
-    events = json.loads(gzip.decompress(next((DATA / "cpu_ddp_n2").glob("rank1.*")).read_bytes()))["traceEvents"]
+    events = unpacked(next((DATA / "cpu_ddp_n2").glob("rank1.*")))["traceEvents"]
     backward = sorted(one["ts"] for one in events if one["name"] == "aten::ones_like" and one["ph"] == "X")
     operators = sorted(one["ts"] for one in events if one.get("cat") == "cpu_op")
     dice = random.Random(0)

@@ -1,6 +1,5 @@
 """What is sure of two runs is said first, whatever noise hides of their steps."""
 
-import gzip
 import json
 import shutil
 from pathlib import Path
@@ -17,6 +16,7 @@ from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_re
 from tests.gloo_traces import GlooJob
 from tests.test_compare_alike import STEPS
 from tests.test_compare_kernels import held_up
+from tests.trace_json import unpacked
 
 RUN = Path(__file__).parent / "data" / "runs_v0.1" / "train"
 TRACES = Path(__file__).parent / "data" / "cpu_ddp_n2"
@@ -26,7 +26,7 @@ SLEEP_US = 15_000.0
 
 def moments(rank: int, name: str, *, of_each: int, after: float) -> list[float]:
     """Return when so much of every so many-th event of a name is over, on a rank."""
-    events = json.loads(gzip.decompress(next(TRACES.glob(f"rank{rank}.*")).read_bytes()))["traceEvents"]
+    events = unpacked(next(TRACES.glob(f"rank{rank}.*")))["traceEvents"]
     own = sorted(one["ts"] + after * one["dur"] for one in events if one["name"] == name and one["ph"] == "X")
     return own[::of_each]
 

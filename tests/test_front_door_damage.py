@@ -1,12 +1,12 @@
 """Damaged files cost a line and exit 2; a defect of ours a line that asks for a report, and exit 3."""
 
-import gzip
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.cli import front_door
@@ -15,6 +15,7 @@ from scalescope.report.drawing.numbers import rate
 from scalescope.scaling.sweeps.nccl_tests_log import read_log
 from tests.fuzz.subjects import said_by
 from tests.report_samples import write_study, write_sweep
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).resolve().parent / "data"
 
@@ -125,10 +126,10 @@ def test_a_log_without_a_result_is_refused_and_leaves_no_folder(tmp_path: Path) 
 
 def rewritten(folder: Path, without: tuple[str, ...]) -> Path:
     """Write a job of one GPU whose trace lacks some categories of events."""
-    trace = json.loads(gzip.decompress((DATA / "gpt_ddp_n1" / "rank0.json.gz").read_bytes()))
+    trace = unpacked(DATA / "gpt_ddp_n1" / "rank0.json.gz")
     trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("cat") not in without]
     folder.mkdir(exist_ok=True)
-    (folder / "rank0.json").write_text(json.dumps(trace))
+    (folder / "rank0.json").write_bytes(msgspec.json.encode(trace))
     return folder
 
 
@@ -147,10 +148,10 @@ def test_a_rank_without_its_device_leaves_the_others_to_be_told_alone(tmp_path: 
     """Half of all launches had no kernel, though one rank's were all there: nothing was told."""
     for rank in (0, 1):
         (source,) = (DATA / "gpt8_ddp_delay4ms_rank1_n2").glob(f"rank{rank}*.json.gz")
-        trace = json.loads(gzip.decompress(source.read_bytes()))
+        trace = unpacked(source)
         device = ("kernel", "gpu_memcpy", "gpu_memset") if rank else ()
         trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("cat") not in device]
-        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+        (tmp_path / f"rank{rank}.json").write_bytes(msgspec.json.encode(trace))
     code, said = said_by(["analyze", str(tmp_path)])
     assert code == 0 and "2 GPUs, rank 0 alone (the trace of rank 1 is not whole): 96" in said
 
@@ -178,9 +179,9 @@ def test_a_file_that_holds_its_events_twice_is_refused(tmp_path: Path) -> None:
     """*Nothing between the ranks is wrong* was told of a rank that was delayed, beside a warning of NumPy's."""
     for rank in (0, 1):
         (source,) = (DATA / "gpt8_ddp_delay4ms_rank1_n2").glob(f"rank{rank}*.json.gz")
-        trace = json.loads(gzip.decompress(source.read_bytes()))
+        trace = unpacked(source)
         trace["traceEvents"] *= 2
-        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+        (tmp_path / f"rank{rank}.json").write_bytes(msgspec.json.encode(trace))
     code, said = said_by(["analyze", str(tmp_path)])
     assert code == 2 and "rank0.json holds its events more than once" in said and said.count("\n") == 1
 

@@ -1,13 +1,14 @@
 """What kernels are bound by: ncu's answer is read, joined to a trace's calls and to recorded ratios, and judged."""
 
 import gzip
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
+
+from tests.trace_json import packed
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -73,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
     rows = [recorded("aten::add", "elementwise and reductions", "vectorized_elementwise_kernel<CUDAFunctor_add>", 1400,
                      1000), recorded("aten::mm", "matmul", PRODUCT, 1050, 1000),
             recorded("aten::layer_norm", "normalisation", "layer_norm_kernel", 1190, 1000)]  # fmt: skip
-    (tmp_path / "h100_beside_h200_gpt.json.gz").write_bytes(gzip.compress(json.dumps({"kernels": rows}).encode()))
+    (tmp_path / "h100_beside_h200_gpt.json.gz").write_bytes(packed({"kernels": rows}))
     return tmp_path
 
 

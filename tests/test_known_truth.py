@@ -1,7 +1,5 @@
 """What is injected into a job on two real ranks is found again in its traces, by the benchmark's own check."""
 
-import gzip
-import json
 import os
 import re
 import subprocess
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.made_once import made_once
+from tests.trace_json import packed
 
 ROOT = Path(__file__).resolve().parent.parent
 # injected milliseconds are found again only where nothing else runs beside them
@@ -104,7 +103,7 @@ def test_the_truth_on_a_device_is_the_kernels_launched_inside_the_annotation(tmp
         event("kernel", "injected", 5000, 2000, 3),  # half of it beside the one before
     ]
     trace = tmp_path / "rank0.7.pt.trace.json.gz"
-    trace.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    trace.write_bytes(packed({"traceEvents": events}))
     read = f"""
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A CPU rank that computes longer is sized by all of a job's steps, and what hides behind it is not told above it."""
 
-import gzip
-import json
 from pathlib import Path
 from statistics import fmean
 
@@ -23,11 +21,12 @@ from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.hosts.by_chance import _between
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from tests.report_samples import run_answer
+from tests.trace_json import unpacked
 
 #: A CNN with DDP over gloo on two cores, 48 steps a run: two with 22 samples on rank 1 for 16, two with a product of
 #: 700 x 700 behind rank 0's backward pass, two as they are. Beside runs without it, plain, the longer batch costs 13.5
 #: +- 2.6 ms a step and the product 10.9 +- 3.6.
-RUNS = json.loads(gzip.decompress((Path(__file__).parent / "data/own_cnn_2_cores/steps.json.gz").read_bytes()))
+RUNS = unpacked(Path(__file__).parent / "data/own_cnn_2_cores/steps.json.gz")
 LONGER_BATCH_MS = (10.9, 16.1)
 PRODUCT_MS = (7.3, 14.5)
 

@@ -13,6 +13,7 @@ from scalescope.records.errors import UserError
 from scalescope.report.perfetto import Packed, base_ns, write_perfetto
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.answer import Straggler
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data" / "gpt_ddp_n2"
 PHASES = {"B", "E", "X", "i", "I", "M", "s", "t", "f", "C", "b", "e", "n", "P"}
@@ -145,11 +146,11 @@ def test_traces_with_other_bases_and_broken_events_come_onto_one_clock(tmp_path:
 
 def test_a_file_that_is_no_trace_and_a_time_that_is_none_cost_the_others_nothing(tmp_path: Path) -> None:
     source = DATA / "rank0.json.gz"
-    trace = json.loads(gzip.decompress(source.read_bytes()))
+    trace = unpacked(source)
     timed = [event for event in trace["traceEvents"] if event.get("cat") == "cpu_op"]
     for event, nonsense in zip(timed, ("abc", None, [1]), strict=False):
         event["ts"] = nonsense
-    (tmp_path / "rank0.json").write_text(json.dumps(trace))
+    (tmp_path / "rank0.json").write_bytes(msgspec.json.encode(trace))
     (tmp_path / "rank1.json").write_text('{"results": []}')
     done = write_perfetto(tmp_path)
     assert done.unreadable == {0: 3} and done.events[0] > 30_000

@@ -24,6 +24,7 @@ from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.verdicts.insitu import add_in_situ
 from tests.host_traces import HostTrace
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data"
 
@@ -46,7 +47,7 @@ def on_multiprocessors() -> RunAnalysis:
 
 def annotated_us(rank: int) -> list[float]:
     """Return how long NCCL's own annotation spans each all-gather on the device."""
-    trace = json.loads(gzip.decompress((DATA / "gather_ce_n2" / f"rank{rank}.json.gz").read_bytes()))
+    trace = unpacked(DATA / "gather_ce_n2" / f"rank{rank}.json.gz")
     spans = [one for one in trace["traceEvents"] if one.get("cat") == "gpu_user_annotation"]
     return [one["dur"] for one in sorted(spans, key=lambda one: one["ts"]) if one["name"] == "nccl:_all_gather_base"]
 

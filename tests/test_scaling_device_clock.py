@@ -1,7 +1,5 @@
 """A device's clock that is off its host's: brought to it by what cannot be, such as a kernel before its launch."""
 
-import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import pytest
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data" / "stalled_host_rank1_n2"
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
@@ -19,10 +18,10 @@ _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
 def changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> RunAnalysis:
     """Analyse the job with what rank 1's device did changed."""
     for rank in (0, 1):
-        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        trace = unpacked(DATA / f"rank{rank}.json.gz")
         for event in trace["traceEvents"] if rank == 1 else ():
             change(event)
-        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (folder / f"rank{rank}.json.gz").write_bytes(packed(trace))
     (found,) = analyze([folder], jobs=1)
     assert isinstance(found, RunAnalysis)
     return found

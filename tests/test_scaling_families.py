@@ -1,11 +1,11 @@
 """What is communication, on NVIDIA and AMD, from torch 1.8 on: by metadata, by the launching operator, by name."""
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scalescope.records.dtypes import canonical_dtype, element_bytes
@@ -14,6 +14,7 @@ from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.families import is_communication_kernel
 from scalescope.scaling.trace.sources import find_sources
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data"
 
@@ -89,11 +90,11 @@ def rewritten(
 ) -> Explained:
     """Explain a real set after every event of it, and what stands around them, was changed."""
     for source in find_sources(DATA / name):
-        trace = json.loads(gzip.decompress(source.path.read_bytes()))
+        trace = unpacked(source.path)
         for event in trace["traceEvents"]:
             change(event)
         header(trace)
-        (target / source.path.name.replace(".gz", "")).write_text(json.dumps(trace))
+        (target / source.path.name.replace(".gz", "")).write_bytes(msgspec.json.encode(trace))
     return explain_traces(find_sources(target), name, 1)
 
 
@@ -171,7 +172,7 @@ def test_old_traces_find_operation_and_size_on_what_stands_around_the_launch(tmp
 
 
 def test_a_trace_of_a_gpu_job_without_its_gpu_is_unusable_and_says_what_to_do(tmp_path: Path) -> None:
-    trace = json.loads(gzip.decompress((DATA / "gpt_ddp_n1" / "rank0.json.gz").read_bytes()))
+    trace = unpacked(DATA / "gpt_ddp_n1" / "rank0.json.gz")
     host = [event for event in trace["traceEvents"] if event.get("cat") in ("cpu_op", "user_annotation")]
     (tmp_path / "rank0.json").write_text(json.dumps(trace | {"traceEvents": host}))
     run = explain_traces(find_sources(tmp_path), "x", 1).analysis

@@ -1,7 +1,5 @@
 """What is found is what was injected: its code, its rank, and what the step would be without it."""
 
-import gzip
-import json
 from pathlib import Path
 
 import msgspec
@@ -33,6 +31,7 @@ from scalescope.scaling.study_answer import TriedAdvice, write_answer
 from scalescope.scaling.trace.sources import find_sources
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
 
@@ -201,13 +200,13 @@ def test_kernels_that_are_longer_for_what_a_rank_computes_beside_them_are_no_slo
 def with_shapes(folder: Path, rows: dict[int, int]) -> Path:
     """Add to each rank's trace what its host multiplies, as torch writes it where shapes are recorded."""
     for path in folder.glob("rank*.json.gz"):
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         begin = next(one for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep"))
         batch = rows[int(path.name[4])]
         for name, dims in (("aten::mm", [[batch, 64], [64, 64]]), ("aten::addmm", [[64], [batch, 64], [64, 64], []])):
             trace["traceEvents"].append({**begin, "cat": "cpu_op", "name": name, "dur": 0.001,
                                          "args": {"Input Dims": dims, "External id": 7}})  # fmt: skip
-        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+        path.write_bytes(packed(trace))
     return folder
 
 
@@ -231,12 +230,12 @@ def test_a_rank_whose_shapes_are_larger_has_more_work_whatever_its_times_look_li
 def with_calls(folder: Path, calls: dict[int, int]) -> Path:
     """Add to each step of each rank's trace so many products inside other operators, all of one shape."""
     for path in folder.glob("rank*.json.gz"):
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         begins = [one for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep")]
         inside = {"cat": "cpu_op", "name": "aten::mm", "dur": 0.001,
                   "args": {"Input Dims": [[32, 64], [64, 64]], "External id": 7}}  # fmt: skip
         trace["traceEvents"] += [{**one, **inside} for one in begins for _ in range(calls[int(path.name[4])])]
-        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+        path.write_bytes(packed(trace))
     return folder
 
 
@@ -355,10 +354,10 @@ def test_what_holds_one_host_up_on_cpus_costs_what_it_takes_in_each_step(case: s
 def test_a_slow_loader_of_one_rank_is_its_own_in_a_window_of_three_steps(tmp_path: Path) -> None:
     """What the first of them loads comes before all that a replay holds of it: it was taken for no loading at all."""
     for path in (DATA / "held_up_hosts" / "loader").glob("rank*"):
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         steps = sorted({one["ts"] for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep#")})
         trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("ts", 0) < steps[3]]
-        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (tmp_path / path.name).write_bytes(packed(trace))
     first = found(tmp_path)[0]
     assert (first.code, first.rank) == ("data_loading", 1) and first.ms == pytest.approx(40, rel=0.1)
     assert because(first).startswith("its host loads data for 40."), "torch's mark of its loader is no name to show"
@@ -376,12 +375,12 @@ def test_a_collective_ends_where_the_thread_that_waited_for_it_goes_on(tmp_path:
     """A run loop may write its end down only once the thread that it woke has run for a while on the same core."""
     file = tmp_path / "rank0.json.gz"
     (source,) = (DATA / "cpu_fsdp2_n2").glob("rank0*")
-    trace = json.loads(gzip.decompress(source.read_bytes()))
+    trace = unpacked(source)
     gathered = [one for one in trace["traceEvents"] if one.get("name") == "gloo:all_gather"]
     longest = max(gathered, key=lambda one: one["dur"])
     until = longest["ts"] + longest["dur"]
     longest["dur"] += 2_000
-    file.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    file.write_bytes(packed(trace))
     record = read_rank(file, for_replay=True).record
     assert record is not None
     begun = trace["baseTimeNanoseconds"] + 1e3 * longest["ts"]

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.scaling.analyze import analyze_run
@@ -83,7 +84,7 @@ def test_a_sender_that_is_held_up_before_its_send_is_noted_is_paired_all_the_sam
         if event.get("ts", 0) > handed_over["ts"]:
             event["ts"] += 8_000
     handed_over["dur"] += 8_000
-    path.write_text(json.dumps(trace))
+    path.write_bytes(msgspec.json.encode(trace))
     assert only(analyze_run(tmp_path / "held_up"), "send_recv").wait_us.keys() == {0, 2}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
 _OF_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_runtime", "cuda_driver", "ac2g")
@@ -20,7 +21,7 @@ Event = dict[str, Any]
 
 def host_alone(path: Path, keep: Callable[[Event], bool], **header: Any) -> RunAnalysis:
     """Analyse a job on one GPU as `profile(activities=[CPU])` records it, but for some events."""
-    trace = json.loads(gzip.decompress((DATA / "gpt_ddp_n1" / "rank0.json.gz").read_bytes()))
+    trace = unpacked(DATA / "gpt_ddp_n1" / "rank0.json.gz")
     events = [one for one in trace["traceEvents"] if one.get("cat") not in _OF_DEVICE and keep(one)]
     path.write_text(json.dumps({**{key: trace[key] for key in ("baseTimeNanoseconds",)}, **header,
                                 "traceEvents": events}))  # fmt: skip
@@ -52,7 +53,7 @@ def test_a_cpus_job_on_a_machine_with_a_gpu_is_one_of_the_cpu(tmp_path: Path) ->
         text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         trace = json.loads(text)
         trace["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
-        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (tmp_path / path.name).write_bytes(packed(trace))
     (told,) = analyze([tmp_path], jobs=1)
     assert isinstance(told, RunAnalysis)
     assert told.activity == "cpu" and told.quality.verdict != "unusable" and told.findings
@@ -64,11 +65,11 @@ def test_an_lstm_on_a_cpu_ran_on_no_device_though_it_asks_for_cudnn(tmp_path: Pa
     *2 GPUs: the job ran on a device, and the trace holds nothing of it* was told of any that trained on a CPU.
     """
     for path in (DATA / "cpu_ddp_n2").glob("rank*"):
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         operators = [one for one in trace["traceEvents"] if one.get("cat") == "cpu_op"]
         asks = [{**one, "name": "aten::cudnn_is_acceptable", "dur": 0.5} for one in operators[::50]]
         trace["traceEvents"] += asks
-        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (tmp_path / path.name).write_bytes(packed(trace))
     (told,) = analyze([tmp_path], jobs=1)
     assert isinstance(told, RunAnalysis)
     assert told.activity == "cpu" and told.quality.verdict != "unusable" and told.findings

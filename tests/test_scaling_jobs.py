@@ -1,6 +1,5 @@
 """A folder as people have them: of two jobs, with strangers in it, with a file that is cut off."""
 
-import gzip
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +14,7 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.sources import find_sources
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
 
@@ -70,11 +70,11 @@ def test_what_is_no_trace_is_passed_over_and_said(tmp_path: Path) -> None:
 
 def without_times(trace: Path) -> None:
     """Write a trace as Kineto does once it has recorded another one: what the device did, and no longer when."""
-    content = json.loads(gzip.decompress(trace.read_bytes()))
+    content = unpacked(trace)
     for event in content["traceEvents"]:
         if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver"):
             event["ts"] = event["dur"] = 0.0
-    trace.write_bytes(gzip.compress(json.dumps(content).encode(), 1))
+    trace.write_bytes(packed(content))
 
 
 def test_a_trace_whose_time_stamps_are_lost_tells_nothing(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_ranks_that_are_all_cut_off_are_said_so_in_the_first_sentence(tmp_path: 
 def test_a_rank_whose_device_was_not_recorded_steers_no_mean(tmp_path: Path) -> None:
     """Its host's operators are no share of the others' device."""
     copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz", 1: "rank1.json.gz"})
-    trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+    trace = unpacked(tmp_path / "rank1.json.gz")
     of_device = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
     trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") not in of_device]
-    (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    (tmp_path / "rank1.json.gz").write_bytes(packed(trace))
     (found,) = runs_of(tmp_path)
     assert [rank.rank for rank in found.ranks] == [0] and found.quality.left_out_ranks == [1]
     assert "rank 0 alone (the trace of rank 1 is not whole)" in run_verdict(found).headline
@@ -147,12 +147,12 @@ def test_ranks_of_a_job_on_cpus_are_one_job_whatever_their_cores_did_meanwhile(t
     """One operator of each rank lasts a hundred steps, since its core was another process's for so long."""
     for rank in (0, 1):
         (source,) = (DATA / "cpu_ddp_n2").glob(f"rank{rank}*.json.gz")
-        trace = json.loads(gzip.decompress(source.read_bytes()))
+        trace = unpacked(source)
         operators = [event for event in trace["traceEvents"] if event.get("cat") == "cpu_op"]
         window_us = max(one["ts"] + one["dur"] for one in operators) - min(one["ts"] for one in operators)
         slow = [one for one in operators if one["name"] == ("aten::mm", "aten::add_")[rank]]
         max(slow, key=lambda one: one["ts"])["dur"] = 100 * window_us
-        (tmp_path / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+        (tmp_path / f"rank{rank}.json.gz").write_bytes(packed(trace))
     (found,) = runs_of(tmp_path)
     assert [rank.rank for rank in found.ranks] == [0, 1]
 
@@ -183,10 +183,10 @@ def test_windows_of_one_rank_stay_windows(tmp_path: Path) -> None:
 
 def test_devices_of_other_types_are_said(tmp_path: Path) -> None:
     copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz", 1: "rank1.json.gz"})
-    trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+    trace = unpacked(tmp_path / "rank1.json.gz")
     for device in trace["deviceProperties"]:
         device["name"] = "NVIDIA H100 80GB HBM3"
-    (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (tmp_path / "rank1.json.gz").write_bytes(packed(trace))
     (run,) = runs_of(tmp_path)
     told = "(rank 0: NVIDIA H200; rank 1: NVIDIA H100 80GB HBM3): the slower ones make the others wait"
     assert any(told in reason for reason in run.quality.reasons)
@@ -194,10 +194,7 @@ def test_devices_of_other_types_are_said(tmp_path: Path) -> None:
 
 def test_ranks_that_were_joined_into_one_file_are_refused(tmp_path: Path) -> None:
     """Two processes side by side are no rank: *98.9% of the 80.5 ms step is compute; no trace of rank 1* was told."""
-    first, second = (
-        json.loads(gzip.decompress((DATA / "gpt8_ddp_delay4ms_rank1_n2" / f"rank{rank}.json.gz").read_bytes()))
-        for rank in (0, 1)
-    )
+    first, second = (unpacked(DATA / "gpt8_ddp_delay4ms_rank1_n2" / f"rank{rank}.json.gz") for rank in (0, 1))
     for event in second["traceEvents"]:
         if "correlation" in event.get("args", {}):
             event["args"]["correlation"] += 10**7

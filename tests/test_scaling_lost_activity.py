@@ -3,8 +3,6 @@
 Rank 1 of these traces is delayed on its device by 4 ms a step.
 """
 
-import gzip
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data" / "gpt8_ddp_delay4ms_rank1_n2"
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -25,9 +24,9 @@ Event = dict[str, Any]
 def without(folder: Path, is_lost: Callable[[int, int, Event], bool]) -> RunAnalysis:
     """Analyse the job without the events that a function of the rank, the event's number and the event calls lost."""
     for rank in (0, 1):
-        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        trace = unpacked(DATA / f"rank{rank}.json.gz")
         trace["traceEvents"] = [one for at, one in enumerate(trace["traceEvents"]) if not is_lost(rank, at, one)]
-        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (folder / f"rank{rank}.json.gz").write_bytes(packed(trace))
     (found,) = analyze([folder], jobs=1)
     assert isinstance(found, RunAnalysis)
     return found
@@ -62,7 +61,7 @@ def test_a_file_that_ends_in_mid_step_stretches_no_step(tmp_path: Path) -> None:
 
     def is_late(rank: int, _: int, event: Event) -> bool:
         if rank == 1 and not begins:
-            events = json.loads(gzip.decompress((DATA / "rank1.json.gz").read_bytes()))["traceEvents"]
+            events = unpacked(DATA / "rank1.json.gz")["traceEvents"]
             begins.extend(sorted(one["ts"] for one in events if str(one.get("name")).startswith("ProfilerStep")))
         return rank == 1 and event.get("ts", 0) > begins[1] + 40e3
 
@@ -87,7 +86,7 @@ def test_copies_that_are_lost_are_told_as_lost(tmp_path: Path) -> None:
 
 def test_a_rank_that_lacks_what_was_launched_and_its_launches_is_not_called_right(tmp_path: Path) -> None:
     """A buffer is lost with the calls in it, and the other rank has its collectives: *nothing … is wrong* was told."""
-    events = json.loads(gzip.decompress((DATA / "rank1.json.gz").read_bytes()))["traceEvents"]
+    events = unpacked(DATA / "rank1.json.gz")["traceEvents"]
     begun = sorted((one["ts"], one["args"]["correlation"]) for one in events if one.get("cat") == "kernel")
     lost = {number for _, number in begun[len(begun) * 45 // 100 : len(begun) * 55 // 100]}
     run = without(tmp_path, lambda rank, _, one: rank == 1 and one.get("args", {}).get("correlation") in lost)
@@ -100,10 +99,10 @@ def test_a_rank_that_lacks_what_was_launched_and_its_launches_is_not_called_righ
 def changed(folder: Path, change: Callable[[int, Event], None]) -> list[RunAnalysis]:
     """Analyse the job with each event changed by a function of its number and itself."""
     for rank in (0, 1):
-        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        trace = unpacked(DATA / f"rank{rank}.json.gz")
         for at, one in enumerate(trace["traceEvents"]):
             change(at, one)
-        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (folder / f"rank{rank}.json.gz").write_bytes(packed(trace))
     return [one for one in analyze([folder], jobs=1) if isinstance(one, RunAnalysis)]
 
 
@@ -147,9 +146,9 @@ def test_ranks_that_lost_collectives_are_of_one_window_still(tmp_path: Path) -> 
 def test_transfers_that_are_paired_wrongly_are_not_called_lost(tmp_path: Path) -> None:
     """Where no header lists the groups, each rank has sends that none of the other's is found for."""
     for path in (DATA.parent / "pipelines_h200x2" / "gpipe_slow").glob("rank*"):
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         del trace["distributedInfo"]
-        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (tmp_path / path.name).write_bytes(packed(trace))
     (run,) = analyze([tmp_path], jobs=1)
     assert isinstance(run, RunAnalysis)
     assert any("amid others missing on rank 1" in one for one in run.quality.reasons)
@@ -161,7 +160,7 @@ def test_collectives_that_lack_their_launches_too_accuse_nobody(tmp_path: Path) 
     lost = {
         one["args"]["correlation"]
         for rank in (0, 1)
-        for one in json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))["traceEvents"]
+        for one in unpacked(DATA / f"rank{rank}.json.gz")["traceEvents"]
         if one.get("cat") == "kernel" and is_collective(one)
     }
     run = without(tmp_path, lambda _, __, one: one.get("args", {}).get("correlation") in lost)
@@ -171,7 +170,7 @@ def test_collectives_that_lack_their_launches_too_accuse_nobody(tmp_path: Path) 
 
 def test_a_step_that_is_missing_makes_the_one_before_it_no_longer(tmp_path: Path) -> None:
     """*48.2% of the 161.1 ms step is compute; 81.8 ms idle (queued)* was told of steps of 80.5 ms."""
-    events = json.loads(gzip.decompress((DATA / "rank0.json.gz").read_bytes()))["traceEvents"]
+    events = unpacked(DATA / "rank0.json.gz")["traceEvents"]
     host = [one for one in events if one.get("cat") == "user_annotation"]
     begins = sorted(one["ts"] for one in host if one["name"].startswith("ProfilerStep"))
     run = without(tmp_path, lambda _, __, one: begins[1] <= one.get("ts", 0) < begins[2])
@@ -241,10 +240,10 @@ def test_steps_of_one_number_are_as_many_as_there_are(tmp_path: Path) -> None:
 def test_a_files_name_with_more_digits_than_a_rank_has_tells_none(tmp_path: Path) -> None:
     """It was a defect, whose replay took no number of 20 digits."""
     for rank in (0, 1):
-        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        trace = unpacked(DATA / f"rank{rank}.json.gz")
         del trace["distributedInfo"]
         name = f"rank{10**20 + rank}.json.gz"
-        (tmp_path / name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (tmp_path / name).write_bytes(packed(trace))
     (run,) = analyze([tmp_path], jobs=1)
     assert isinstance(run, RunAnalysis) and [one.rank for one in run.ranks] == [0, 1]
 
@@ -255,9 +254,9 @@ def test_what_the_only_rank_lost_costs_no_more_than_what_compute_leaves(
 ) -> None:
     """Two lost copies of 124 left a step of 97% compute without a word on what it is."""
     draw = random.Random(1)
-    trace = json.loads(gzip.decompress((DATA.parent / "gpt_ddp_n1" / "rank0.json.gz").read_bytes()))
+    trace = unpacked(DATA.parent / "gpt_ddp_n1" / "rank0.json.gz")
     trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("cat") != "kernel" or draw.random() >= share]
-    (tmp_path / "rank0.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (tmp_path / "rank0.json.gz").write_bytes(packed(trace))
     (run,) = analyze([tmp_path], jobs=1)
     assert isinstance(run, RunAnalysis)
     headline = run_verdict(run).headline

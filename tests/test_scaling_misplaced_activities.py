@@ -3,8 +3,6 @@
 Rank 1 of these traces is delayed on its device by 4 ms a step.
 """
 
-import gzip
-import json
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data" / "gpt8_ddp_delay4ms_rank1_n2"
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
@@ -26,9 +25,9 @@ Event = dict[str, Any]
 def changed(folder: Path, change: Callable[[int, list[Event]], Sequence[Event]]) -> RunAnalysis:
     """Analyse the job with each rank's events changed."""
     for rank in (0, 1):
-        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        trace = unpacked(DATA / f"rank{rank}.json.gz")
         trace["traceEvents"] = list(change(rank, trace["traceEvents"]))
-        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (folder / f"rank{rank}.json.gz").write_bytes(packed(trace))
     (found,) = analyze([folder], jobs=1)
     assert isinstance(found, RunAnalysis)
     return found

@@ -1,7 +1,6 @@
 """Ranks' files of two windows of one job, mixed: never joined as if they were of the same steps."""
 
 import gzip
-import json
 import re
 import shutil
 from pathlib import Path
@@ -23,6 +22,7 @@ from scalescope.scaling.ranks.summary import RankReading, read_rank
 from scalescope.scaling.ranks.timing import Timed, timing_of
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.sources import find_sources
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
 
@@ -42,7 +42,7 @@ def mixed(
     folder.mkdir(exist_ok=True)
     for rank in (0, 1):
         (source,) = (DATA / name).glob(f"rank{rank}*.json.gz")
-        trace = json.loads(gzip.decompress(source.read_bytes()))
+        trace = unpacked(source)
         numbered = calls or 0 if rank == 1 else 0
         if host:
             trace["host_name"] = host
@@ -63,7 +63,7 @@ def mixed(
                     event["dur"] = stretched * event.get("dur", 0)
         if rank == 1 and absolute:
             trace["baseTimeNanoseconds"] += int(later_s * 1e9)
-        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+        (folder / f"rank{rank}.json.gz").write_bytes(packed(trace))
     return folder
 
 
@@ -100,10 +100,10 @@ def test_ranks_that_count_their_steps_differently_are_not_laid_side_by_side(step
     """Rank 1 is delayed by 4 ms: told as *nothing is wrong*, and without its ProfilerSteps as rank 0's 32.5 ms."""
     mixed(tmp_path, "gpt8_ddp_delay4ms_rank1_n2", steps=steps or 0)
     if steps is None:
-        trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+        trace = unpacked(tmp_path / "rank1.json.gz")
         events = trace["traceEvents"]
         trace["traceEvents"] = [one for one in events if not str(one.get("name")).startswith("ProfilerStep")]
-        (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (tmp_path / "rank1.json.gz").write_bytes(packed(trace))
     (run,) = analyze([tmp_path], jobs=1)
     assert isinstance(run, RunAnalysis)
     assert run.findings == [] and run.unpriced is not None and run.unpriced.code == "other_steps"
@@ -119,7 +119,7 @@ def test_what_one_ranks_window_lacks_is_no_work_of_the_others(
     """Rank 1 is delayed by 4 ms: told as rank 0's work of its own, 26 ms, where rank 1 has the last step alone."""
     mixed(tmp_path, "gpt8_ddp_delay4ms_rank1_n2")
     file = tmp_path / f"rank{rank}.json.gz"
-    trace = json.loads(gzip.decompress(file.read_bytes()))
+    trace = unpacked(file)
     events = [one | {"args": one.get("args", {})} for one in trace["traceEvents"] if one.get("ph") == "X"]
     marks = sorted({one["ts"] for one in events if re.fullmatch(r"ProfilerStep#\d+", one["name"])
                     and one.get("cat") == "user_annotation"})  # fmt: skip
@@ -131,7 +131,7 @@ def test_what_one_ranks_window_lacks_is_no_work_of_the_others(
         kept = [one for one in events if one["args"].get("correlation") not in late
                 and ("stream" in one["args"] or one["ts"] < marks[3 - steps])]  # fmt: skip
     trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("ph") == "M"] + kept
-    file.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    file.write_bytes(packed(trace))
     (run,) = analyze([tmp_path], jobs=1)
     assert isinstance(run, RunAnalysis)
     assert [len({one.step for one in run.steps if one.rank == at}) for at in (rank, 1 - rank)] == [3 - steps, 3]
@@ -259,9 +259,9 @@ def test_one_rank_under_two_names_is_one_rank(tmp_path: Path) -> None:
 def test_a_rank_whose_launches_are_lost_is_in_no_mean_and_is_named_first(tmp_path: Path) -> None:
     """Its delay of 4 ms would else stand as `nothing is wrong`: its kernels' steps are guessed."""
     shutil.copytree(DATA / "gpt8_ddp_delay4ms_rank1_n2", tmp_path, dirs_exist_ok=True)
-    trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+    trace = unpacked(tmp_path / "rank1.json.gz")
     trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") != "cuda_runtime"]
-    (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (tmp_path / "rank1.json.gz").write_bytes(packed(trace))
     (found,) = analyze([tmp_path], jobs=1)
     assert isinstance(found, RunAnalysis)
     assert found.quality.left_out_ranks == [1] and found.findings == []
@@ -325,10 +325,10 @@ def test_windows_whose_ranks_exchange_nothing_in_any_group_of_both_are_not_joine
 
 def test_a_copy_that_is_said_to_be_of_another_rank_counts_once(tmp_path: Path) -> None:
     """No two ranks do the same in the same nanoseconds: *slow transfers cost 9.0 ms* was told of a rank and itself."""
-    trace = json.loads(gzip.decompress((DATA / "gpt8_ddp_none_n2" / "rank0.json.gz").read_bytes()))
+    trace = unpacked(DATA / "gpt8_ddp_none_n2" / "rank0.json.gz")
     for rank in (0, 1):
         trace["distributedInfo"]["rank"] = rank
-        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+        (tmp_path / f"rank{rank}.json").write_bytes(msgspec.json.encode(trace))
     (found,) = analyze([tmp_path], jobs=1)
     assert isinstance(found, RunAnalysis)
     assert "rank1.json is rank0.json once more and counts once" in found.quality.reasons

@@ -1,7 +1,5 @@
 """A window that met a checkpoint: one of its steps is a hundred times as long, and no cause of every step is told."""
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import pytest
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data" / "gpt_ddp_n2"
 _CALLS = ("cuda_runtime", "cuda_driver")
@@ -22,7 +21,7 @@ Event = dict[str, Any]
 def met_a_checkpoint(folder: Path, step: int, *, busy: bool) -> RunAnalysis:
     """Analyse the job with all that is launched from a step on 5 s later; `busy`: its hosts copy and wait meanwhile."""
     for rank in (0, 1):
-        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        trace = unpacked(DATA / f"rank{rank}.json.gz")
         events: list[Event] = trace["traceEvents"]
         marks = [one for one in events if str(one.get("name")).startswith("ProfilerStep")]
         begins = sorted(one["ts"] for one in marks if one["cat"] == "user_annotation")
@@ -46,7 +45,7 @@ def met_a_checkpoint(folder: Path, step: int, *, busy: bool) -> RunAnalysis:
                 {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)", "pid": rank, "tid": 7,
                  "ts": begin + 100, "dur": 800, "args": {"correlation": number, "device": rank, "stream": 7}},
             ]  # fmt: skip
-        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (folder / f"rank{rank}.json.gz").write_bytes(packed(trace))
     (found,) = analyze([folder], jobs=1)
     assert isinstance(found, RunAnalysis)
     return found
@@ -63,7 +62,7 @@ def test_one_step_of_seconds_is_no_launching_and_not_nothing(step: int, busy: bo
 def test_steps_that_do_different_things_are_no_loss_for_sure(tmp_path: Path) -> None:
     """A ProfilerStep for each micro-batch: the optimizer's comes now and then."""
     for source in (DATA.parent / "gpt8_ddp_delay4ms_rank1_n2").glob("rank*.json.gz"):
-        trace = json.loads(gzip.decompress(source.read_bytes()))
+        trace = unpacked(source)
         kept: list[Event] = []
         for one in trace["traceEvents"]:
             name = str(one.get("name"))
@@ -74,7 +73,7 @@ def test_steps_that_do_different_things_are_no_loss_for_sure(tmp_path: Path) -> 
                     number = 100 + 2 * int(name.removeprefix("ProfilerStep#")) + half
                     ts, duration = one["ts"] + begin * one["dur"], length * one["dur"] - 1
                     kept.append(one | {"name": f"ProfilerStep#{number}", "ts": ts, "dur": duration})
-        (tmp_path / source.name).write_bytes(gzip.compress(json.dumps(trace | {"traceEvents": kept}).encode(), 1))
+        (tmp_path / source.name).write_bytes(packed(trace | {"traceEvents": kept}))
     (run,) = analyze([tmp_path], jobs=1)
     assert isinstance(run, RunAnalysis)
     first = run.findings[0]

@@ -1,7 +1,5 @@
 """What one rank does beyond the others, told from the same work on larger shapes, a slower device, and turns."""
 
-import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,16 +21,17 @@ from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.synthetic import Json
 from tests.test_scaling_findings import found
+from tests.trace_json import packed, unpacked
 
 
 def rewritten(folder: Path, change: Callable[[int, list[Json]], None]) -> Path:
     """Change each rank's kernels, in order of their begin, in place."""
     for path in sorted(folder.glob("rank*.json.gz")):
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         kernels = sorted((one for one in trace["traceEvents"] if one.get("cat") == "kernel"), key=lambda one: one["ts"])
         change(int(path.name[4]), kernels)
         trace["traceEvents"] = [one for one in trace["traceEvents"] if one["name"] != "gone"]
-        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+        path.write_bytes(packed(trace))
     return folder
 
 

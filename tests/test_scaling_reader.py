@@ -17,6 +17,7 @@ from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.trace.trace import Trace
 from tests import oracle
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data"
 SMALL = DATA / "cpu_ddp_n2" / "rank0.3.pt.trace.json.gz"
@@ -36,7 +37,7 @@ def parsed(native: bytes) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def resnet() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(gzip.decompress((DATA / "resnet50_ddp_n4" / "rank0.json.gz").read_bytes()))
+    content: dict[str, Any] = unpacked(DATA / "resnet50_ddp_n4" / "rank0.json.gz")
     return content
 
 

@@ -1,7 +1,5 @@
 """One process that drives several GPUs (`device_map="auto"`, DataParallel): taken as one device, and said to be."""
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import pytest
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data" / "gpt_ddp_n1"
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -18,12 +17,12 @@ _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 def driven_by_one_process(folder: Path, share: float) -> RunAnalysis:
     """Analyse a job of one GPU whose kernels ran on another one for the middle `share` of each 1,000 of them."""
     (source,) = DATA.glob("rank0*.json.gz")
-    trace = json.loads(gzip.decompress(source.read_bytes()))
+    trace = unpacked(source)
     ran: list[dict[str, Any]] = [one for one in trace["traceEvents"] if one.get("cat") in _ON_DEVICE]
     for at, one in enumerate(sorted(ran, key=lambda one: one["ts"])):
         if abs(at % 1000 - 500) < 500 * share:
             one["args"]["device"] = 1
-    (folder / source.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (folder / source.name).write_bytes(packed(trace))
     (found,) = analyze([folder], jobs=1)
     assert isinstance(found, RunAnalysis)
     return found

@@ -1,7 +1,5 @@
 """Steps of jobs that did not call the profiler's step(): what else recurs tells them, where anything does."""
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from scalescope.scaling.rank.step_sources.iterations import kind_of_iteration
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.sources import Source
 from tests.host_traces import HostTrace, Step, forward, optimise, plain_step
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
 Json = dict[str, Any]
@@ -23,7 +22,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def recorded() -> Json:
     """A rank of a GPT under DDP, of three profiled steps."""
-    trace: Json = json.loads(gzip.decompress((DATA / "gpt_ddp_n2" / "rank0.json.gz").read_bytes()))
+    trace: Json = unpacked(DATA / "gpt_ddp_n2" / "rank0.json.gz")
     return trace
 
 
@@ -40,7 +39,7 @@ def by_profiler() -> RunAnalysis:
 
 def analyse(trace: Json, folder: Path) -> RunAnalysis:
     path = folder / "rank0.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    path.write_bytes(packed(trace))
     return explain_traces([Source(path, 0)], "job", jobs=1).analysis
 
 

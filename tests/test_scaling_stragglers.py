@@ -1,7 +1,5 @@
 """A disturbance of known size is found again, in the right place, and on the right rank."""
 
-import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +23,7 @@ from scalescope.scaling.verdicts.stragglers import Late, name_late_ranks
 from scalescope.scaling.verdicts.waterfall import mean_step, waterfall
 from tests import data_parallel, oracle
 from tests.data_parallel import MS, Disturbance
+from tests.trace_json import packed, unpacked
 
 
 def explain(folder: Path) -> Explained:
@@ -275,10 +274,10 @@ def test_two_hosts_with_clocks_3_ms_apart_give_the_figures_of_one(tmp_path: Path
     folder = data_parallel.run(tmp_path / "two hosts", Disturbance(spin={2: 4 * MS}))
     for rank in range(4):
         path = folder / f"rank{rank}.json.gz"
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         trace["host_name"] = "ab"[rank // 2]
         trace["baseTimeNanoseconds"] += rank // 2 * 3 * MS
-        path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        path.write_bytes(packed(trace))
     two = explain(folder)
     assert any("host b: clock -3000" in reason for reason in two.analysis.quality.reasons)
     (straggler,) = two.analysis.stragglers

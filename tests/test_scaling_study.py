@@ -1,6 +1,5 @@
 """What a study answers: efficiency over rank counts, where the step's growth went, and who is to blame."""
 
-import gzip
 import json
 import shutil
 from fractions import Fraction
@@ -30,6 +29,7 @@ from scalescope.scaling.verdicts.efficiency import efficiency_of
 from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.waterfall import compute_split, mean_step, waterfall
 from tests import oracle, synthetic
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
 
@@ -272,9 +272,9 @@ def test_runs_that_failed_or_were_not_traced_are_named_and_the_others_compared(s
 
 def test_traces_that_say_nothing_are_compared_with_none(study: RunFolder) -> None:
     for path in (study.path / "gpt-2" / "traces").iterdir():
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") != "kernel"]
-        path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        path.write_bytes(packed(trace))
     answer, runs = analyze_study(study)
     assert runs[1].quality.verdict == "unusable"
     assert answer.efficiency[1].efficiency == pytest.approx(49 / 51)  # its steps were measured all the same

@@ -1,10 +1,10 @@
 """What a converter did to a trace's times is said, and so are ProfilerSteps that are no iterations."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scalescope.report.text.findings import because
@@ -16,6 +16,7 @@ from scalescope.scaling.ranks.updates import said_of_updates
 from scalescope.scaling.trace.reader import read_trace
 from tests.gloo_traces import GlooJob
 from tests.host_traces import HostTrace, backward, forward, optimise
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data"
 
@@ -23,13 +24,13 @@ DATA = Path(__file__).parent / "data"
 def rescaled(source: Path, out: Path, factor: float, ranks: tuple[int, ...]) -> Path:
     out.mkdir()
     for path in sorted(source.glob("*.json.gz")):
-        trace: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        trace: dict[str, Any] = unpacked(path)
         if any(f"rank{rank}." in path.name for rank in ranks):
             first = min(event["ts"] for event in trace["traceEvents"] if "ts" in event)
             for event in (one for one in trace["traceEvents"] if "ts" in one):
                 event["ts"] = first + (event["ts"] - first) * factor
                 event["dur"] = event.get("dur", 0) * factor
-        (out / path.name.removesuffix(".gz")).write_text(json.dumps(trace))
+        (out / path.name.removesuffix(".gz")).write_bytes(msgspec.json.encode(trace))
     return out
 
 
@@ -90,12 +91,12 @@ def test_an_answer_says_that_two_profiler_steps_make_an_iteration(tmp_path: Path
     """Every second update is taken out of a job's traces, as gradient accumulation leaves it out."""
     (out := tmp_path / "traces").mkdir()
     for path in sorted((DATA / "pageable_copies_n2").glob("*.json.gz")):
-        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace = unpacked(path)
         updates = [one for one in trace["traceEvents"] if str(one.get("name")).startswith("Optimizer.step#")
                    and one.get("cat") == "user_annotation"]  # fmt: skip
         kept = sorted(updates, key=lambda one: one["ts"])[1::2]
         trace["traceEvents"] = [one for one in trace["traceEvents"] if one not in updates or one in kept]
-        (out / path.name.removesuffix(".gz")).write_text(json.dumps(trace))
+        (out / path.name.removesuffix(".gz")).write_bytes(msgspec.json.encode(trace))
     answer = analyze_run(out)
     (said,) = [reason for reason in answer.quality.reasons if "ProfilerSteps" in reason]
     assert "2 ProfilerSteps make an iteration" in said and answer.quality.verdict == "good"

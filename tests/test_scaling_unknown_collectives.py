@@ -1,7 +1,5 @@
 """Communication by kernels that no table knows, or that tell nothing of themselves: nobody is accused of waiting."""
 
-import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
 _KEPT = ("device", "stream", "correlation", "grid", "block")
@@ -17,7 +16,7 @@ _KEPT = ("device", "stream", "correlation", "grid", "block")
 def renamed(folder: Path, job: str, name: str) -> RunAnalysis:
     """Analyse a job whose collectives' kernels are called otherwise, without anything that describes them."""
     for source in sorted((DATA / job).glob("rank*.json.gz")):
-        trace = json.loads(gzip.decompress(source.read_bytes()))
+        trace = unpacked(source)
         told = ("record_param_comms", "nccl:", "c10d::")
         trace["traceEvents"] = [one for one in trace["traceEvents"] if not str(one.get("name")).startswith(told)]
         for one in trace["traceEvents"]:
@@ -25,7 +24,7 @@ def renamed(folder: Path, job: str, name: str) -> RunAnalysis:
                 one["name"] = name
                 one["args"] = {key: value for key, value in one["args"].items() if key in _KEPT}
         trace["distributedInfo"]["pg_config"] = []
-        (folder / source.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+        (folder / source.name).write_bytes(packed(trace))
     (found,) = analyze([folder], jobs=1)
     assert isinstance(found, RunAnalysis)
     return found

@@ -1,7 +1,5 @@
 """Real training jobs on gloo ranks, from the command line to the run folder."""
 
-import gzip
-import json
 import os
 import signal
 import statistics
@@ -22,6 +20,7 @@ from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.header import Header, OwnMetadata
 from tests.made_once import made_once
+from tests.trace_json import unpacked
 from tests.train_runs import SMALL_GPT, ranks_of, start, start_in_world, train_in_world, wait_for, wait_for_rows
 
 STEPS = 24
@@ -117,7 +116,7 @@ def own_header(trace: dict[str, Any]) -> OwnMetadata:
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    return cast(dict[str, Any], json.loads(gzip.decompress(path.read_bytes())))
+    return cast(dict[str, Any], unpacked(path))
 
 
 def test_a_trace_holds_its_steps_by_the_jobs_numbers_and_says_whose_it_is(together: Run) -> None:

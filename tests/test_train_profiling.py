@@ -2,7 +2,6 @@
 
 import ctypes
 import gzip
-import json
 import platform
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from scalescope.train.measure.tracing import kineto
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.settings import ProfilerConfig
+from tests.trace_json import unpacked
 from tests.train_runs import compose
 
 WINDOWS = (Window(2, 4, 8), Window(10, 12, 16))
@@ -61,7 +61,7 @@ def record(config: ProfilerConfig, train_step: Callable[[], None], folder: Path,
 
 
 def steps_in(trace: Path) -> list[int]:
-    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    events = unpacked(trace)["traceEvents"]
     names = [str(event["name"]) for event in events if event.get("ph") == "X"]
     return sorted(int(name.partition("#")[2]) for name in names if name.startswith("ProfilerStep#"))
 

@@ -1,7 +1,5 @@
 """Profiles of XLA that hold more than they should, or less, or nobody's numbers: what they cost, and what is said."""
 
-import gzip
-import json
 import tracemalloc
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from scalescope.scaling.trace.xla import trace_json
 from scalescope.scaling.trace.xla.hlo import collectives_of
 from scalescope.scaling.trace.xla.xplane import read_xplane
 from tests import xspace
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data" / "jax_h200x2"
 
@@ -120,7 +119,7 @@ def test_a_json_as_long_as_xla_writes_is_taken_for_one_that_lost_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = DATA / "vm.trace.json.gz"
-    events = sum(event.get("ph") == "X" for event in json.loads(gzip.decompress(source.read_bytes()))["traceEvents"])
+    events = sum(event.get("ph") == "X" for event in unpacked(source)["traceEvents"])
     monkeypatch.setattr(trace_json, "_XLA_WRITES", events + 1)
     assert not read_trace(source, 0).damage
     monkeypatch.setattr(trace_json, "_XLA_WRITES", events)

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import gzip
 import io
 import json
 import pickle
@@ -25,6 +24,7 @@ from scalescope.launch.freeze import Plan, plan_job
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.report.drawing import panel
+from tests.trace_json import unpacked
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 
@@ -63,7 +63,7 @@ def _trace_seeds() -> dict[str, bytes]:
     seeds = {}
     for name in ("gpt_ddp_n2", "cpu_ddp_n2", "resnet50_ddp_n4"):
         path = sorted((DATA / name).glob("**/rank0*.json.gz"))[0]
-        document = json.loads(gzip.decompress(path.read_bytes()))
+        document = unpacked(path)
         seeds[name] = _part(document, talking=40, others=250, draw=1)
         for draw in range(1, 4):
             seeds[f"{name}-{draw}"] = _part(document, talking=16, others=80, draw=draw)

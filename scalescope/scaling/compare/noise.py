@@ -29,6 +29,7 @@ the bounds of log-normal amounts, joined as by Zou and Donner (2008).
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from statistics import NormalDist
 
 import msgspec
@@ -167,7 +168,7 @@ def _moderated(baseline: Sample, other: Sample, prior: Floats) -> Bounds:
     change = other.mean - baseline.mean
     level = float(np.abs(baseline.mean).sum() + np.abs(other.mean).sum())
     known = errors[:-1] > _NOTHING * level
-    quantile = _stretched(_of_independent(int(known.sum())), degrees, np.random.default_rng(_SEED))
+    quantile = _stretched_afresh(_of_independent(int(known.sum())), degrees)
     half = quantile * np.where(known, errors[:-1], 0.0)
     step, step_half = float(change.sum()), student_95(degrees) * float(errors[-1])
     sides = _errors(baseline), _errors(other)
@@ -276,6 +277,11 @@ def _stretched(quantile: float, degrees: int | None, dice: np.random.Generator) 
         return quantile
     rarely = 2 * (1 - NormalDist().cdf(quantile))
     return float(np.quantile(np.abs(dice.standard_t(degrees, _STUDENT_DRAWS)), 1 - rarely))
+
+
+@cache
+def _stretched_afresh(quantile: float, degrees: int) -> float:
+    return _stretched(quantile, degrees, np.random.default_rng(_SEED))
 
 
 def _quantile(values: Sequence[float] | Floats) -> float:
