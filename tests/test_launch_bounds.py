@@ -56,8 +56,10 @@ def test_no_job_is_planned_with_a_senseless_number(
     verb: str, overrides: list[str], model: type[ModelConfig] | None
 ) -> None:
     composed = compose_job(verb, overrides)
-    keys = [*numbers(VERBS[verb].schema), *(numbers(model, "model.") if model else ())]
-    assert len(keys) > 10
+    keys = list(numbers(model, "model.")) if model else []
+    if model is not ResNetConfig:  # whose other keys are those of a job of a GPT
+        keys += numbers(VERBS[verb].schema)
+    assert len(keys) >= 2
     for key, kind, is_list in keys:
         for value in WRONG[kind]:
             config = with_value(composed, key, [value, value] if is_list else value)
