@@ -10,7 +10,7 @@ import pytest
 from scalescope.records.rows import StepRow
 from scalescope.report.text.cures import cure_elsewhere
 from scalescope.report.text.findings import because, headline_of_all, line
-from scalescope.report.text.late_rank import late_rank as drawn_rank
+from scalescope.report.text.late.rank import late_rank as drawn_rank
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits, LateInSteps

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scalescope.report.html import write_traces_report
-from scalescope.report.text.late_rank import late_rank, splits_of
+from scalescope.report.text.late.rank import late_rank, splits_of
 from scalescope.report.timeline.layout import lay_out
 from scalescope.report.timeline.marks import marks_of
 from scalescope.report.timeline.payload import payload

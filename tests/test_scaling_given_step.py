@@ -19,8 +19,8 @@ from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code
 from scalescope.scaling.findings.candidate import Candidate
-from scalescope.scaling.findings.gain import Gain
-from scalescope.scaling.findings.pricing import beside_full_devices, beside_the_known_step
+from scalescope.scaling.findings.prices.gain import Gain
+from scalescope.scaling.findings.prices.pricing import beside_full_devices, beside_the_known_step
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.removal import Removal

@@ -8,7 +8,7 @@ import pytest
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.panels.advice import findings_table
 from scalescope.report.text.findings import line, todo
-from scalescope.report.text.late_rank import late_rank
+from scalescope.report.text.late.rank import late_rank
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.predict import open_as_run

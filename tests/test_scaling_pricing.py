@@ -24,10 +24,10 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import GOES_WITH_IT, Code
-from scalescope.scaling.findings import pricing
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.containment import first_and_last, without_contained
-from scalescope.scaling.findings.gain import Gain
+from scalescope.scaling.findings.prices import pricing
+from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, Recorded
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.change import Change

@@ -12,7 +12,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.bounds.many_buckets import HostPlaces, rows_of
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.pricing import price
+from scalescope.scaling.findings.prices.pricing import price
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer

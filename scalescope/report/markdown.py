@@ -10,7 +10,7 @@ from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
 from scalescope.report.text.beside import beside_sentences
-from scalescope.report.text.late_together import by_itself, cure_of
+from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import efficiency_table, partition_table, run_label, waterfall_table

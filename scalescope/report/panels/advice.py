@@ -12,7 +12,7 @@ from scalescope.report.sentences import sentence
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.fusing import best_to_do
-from scalescope.report.text.late_together import by_itself, cure_of
+from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.of_step import of_step
 from scalescope.report.text.recurring import leads, recurring_advice
 from scalescope.report.text.scaling_loss import NOT_THE_SCALING, speeds_alone

@@ -9,7 +9,7 @@ from scalescope.report.drawing.numbers import capitalized
 from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.late_together import by_itself, cure_of
+from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.recurring import leads, recurring_advice, recurring_clause
 from scalescope.scaling.answer import RunAnalysis
 

@@ -7,7 +7,7 @@ from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
 from scalescope.report.text.codes.exchanges import exchanged
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
-from scalescope.report.text.late_together import (
+from scalescope.report.text.late.together import (
     by_itself,
     cost_together,
     cure_of,

@@ -5,7 +5,7 @@ from scalescope.report.drawing.numbers import figure, listing, milliseconds, per
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.page import Drawing, Stretch
 from scalescope.report.report_data import ReportData
-from scalescope.report.text.late_rank import late_rank
+from scalescope.report.text.late.rank import late_rank
 from scalescope.report.timeline.layout import lay_out, legends_of
 from scalescope.report.timeline.marks import marks_of
 from scalescope.report.timeline.payload import payload

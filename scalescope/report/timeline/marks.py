@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import rank_list
-from scalescope.report.text.late_rank import LateRank
+from scalescope.report.text.late.rank import LateRank
 from scalescope.report.timeline.layout import Lane, Layout
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.step_timeline import Calls, StepTimeline

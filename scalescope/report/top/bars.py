@@ -17,7 +17,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent, rank_list
 from scalescope.report.page import Bar, Bars, Stretch
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.steadiness import beside_measured
-from scalescope.report.text.late_rank import LateRank, late_rank, splits_of
+from scalescope.report.text.late.rank import LateRank, late_rank, splits_of
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split

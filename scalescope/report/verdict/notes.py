@@ -14,7 +14,7 @@ from scalescope.report.sentences import (
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.growing import growing_rates
-from scalescope.report.text.late_together import provided
+from scalescope.report.text.late.together import provided
 from scalescope.report.text.recurring import (
     is_told,
     pace,

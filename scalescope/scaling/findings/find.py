@@ -33,9 +33,9 @@ from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
 from scalescope.scaling.findings.in_range import hold, is_range
 from scalescope.scaling.findings.late_root import late_root
-from scalescope.scaling.findings.late_together import alike_as_one
 from scalescope.scaling.findings.one_block import with_blocks
-from scalescope.scaling.findings.pricing import price
+from scalescope.scaling.findings.prices.late_together import alike_as_one
+from scalescope.scaling.findings.prices.pricing import price
 from scalescope.scaling.findings.profiler_cost import are_less_than_is_unknown, profiler_cost
 from scalescope.scaling.findings.unsteady import unsteady, unsteady_in_range
 

@@ -25,10 +25,10 @@ from scalescope.scaling.finding import (
 )
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained_ms
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
-from scalescope.scaling.findings.gain import Gain
 from scalescope.scaling.findings.hosts.by_chance import as_usual, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
-from scalescope.scaling.findings.late_together import latest_first
+from scalescope.scaling.findings.prices.gain import Gain
+from scalescope.scaling.findings.prices.late_together import latest_first
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import LEAST_SHARE

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from scalescope.scaling.finding import AlsoLate, Code, EvidenceRow, Order
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.containment import in_order, least_to_say_ms, removals_of
-from scalescope.scaling.findings.gain import Gain
 from scalescope.scaling.findings.hosts.by_chance import may_be_chance
+from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.replay.change import Change
 
 #: What ranks bring together beyond what each brings alone, as a share of it, for them to hide each other.

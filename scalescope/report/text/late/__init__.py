@@ -1,0 +1,1 @@
+"""What late ranks are told by, in words."""
