@@ -50,7 +50,7 @@ def test_twenty_steps_tell_the_stretch_right_after_them_within_their_spread() ->
     )
     assert inside >= 0.92
     widths = [told.spread_ms / told.median_ms for job, at in starts if (told := untraced_steps(job[at : at + NEAR], 5))]
-    assert statistics.median(widths) < 0.03, "and it tells something"
+    assert statistics.median(widths) < 0.035, "and it tells something"
 
 
 def test_half_of_the_untraced_steps_predicts_the_other_half() -> None:

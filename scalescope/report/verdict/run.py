@@ -59,7 +59,6 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.compare.same_work import named_otherwise
 from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_lost_in_noise, is_of_steady_steps
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.derived import is_compiled
@@ -253,6 +252,8 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
         else:
             told.headline = f"{lost_clause(run)}. By itself: {told.headline}"
         if (names := run.lost[0].other_names) is not None:
+            from scalescope.scaling.compare.same_work import named_otherwise  # only a comparison takes it
+
             told.explained.append(f"{capitalized(named_otherwise(names))}.")
         loss = run.lost[0]
         if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
