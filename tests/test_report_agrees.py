@@ -52,6 +52,28 @@ def test_a_bar_and_its_card_are_of_the_same_steps() -> None:
     assert "453.4 ms (± 59.7 ms)" in bars and "by more than that" not in bars, "the card says so"
 
 
+def test_profiled_steps_that_hold_long_ones_are_longer_for_these_and_not_for_recording() -> None:
+    """*Recording lengthens them, or something else ran meanwhile* stood below *every 5th step takes 38.3 ms longer*."""
+    run = on_cpus(71.7, 79.8, 73.7, 5.5)
+    (first, *_), count = run.steps, 10
+    run.steps = [replace(first, rank=rank, step=step) for rank in (0, 1) for step in range(20, 20 + count)]
+    run.recurring = RecurringSteps(every=5, phase=4, phases=[4], rank=None, longer_ms=38.3, usual_ms=71.7, mean_ms=7.7)
+    bars = beside_measured([(run, "2 CPU ranks", 79.8, False)])
+    assert "longer by more than that: 2 of the 10 are some of the long ones, as every 5th step is." in bars
+    assert "recording" not in bars and unlike_sentence(run, "2 CPU ranks") == ""
+    far = on_cpus(71.7, 90.0, 88.0, 5.5)
+    far.steps, far.recurring = run.steps, run.recurring
+    assert "than the measured ones" in unlike_sentence(far, "2 CPU ranks")
+    assert "long ones" not in beside_measured([(far, "2 CPU ranks", 90.0, False)])
+
+
+def test_profiling_is_said_to_cost_no_more_than_it_is_known_to_on_cpus() -> None:
+    """*20% longer than the measured ones, which profiling costs them*, where 1.5 ms of 137.5 ms were known."""
+    run = on_cpus(107.6, 129.1, 129.0, 6.0)
+    assert "which profiling costs them" not in unlike_sentence(run, "1 CPU rank")
+    assert "the profiled steps are 20% longer than the measured ones" in unlike_sentence(run, "1 CPU rank")
+
+
 def test_like_bars_are_explained_once() -> None:
     few = [(on_cpus(100.0, 105.0, 105.0, 2.0), f"{count} CPU ranks", 105.0, False) for count in (2, 4)]
     told = beside_measured(few)

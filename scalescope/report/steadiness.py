@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from scalescope.report.as_run import is_shown_alone, recording_ms, step_of_job
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.report.replayed import fewer_replayed
+from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
@@ -74,10 +75,29 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if not unlike:
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
     cost_ms, apart = _apart_from_measured(run, times)
+    if _are_the_long_ones(run, cost_ms):
+        return ""  # which is said of them
     if was_unsteady(run):
         return f"On {where} the machine was unsteady: {apart}, {_why(times, cost_ms)}, {_MISLEADS}."
-    why = ", which profiling costs them" if not times.unsteady and cost_ms > 0 else ""
-    return f"On {where} {apart}{why}, {_MISLEADS}."
+    return f"On {where} {apart}{_recordings_share(run, times, cost_ms)}, {_MISLEADS}."
+
+
+def _recordings_share(run: RunAnalysis, times: StepTimes, cost_ms: float) -> str:
+    """Return what of profiled steps' further length recording is known to cost; "" where they are no longer."""
+    if cost_ms <= 0 or times.unsteady:
+        return ""
+    known = recording_ms(run)
+    if run.activity != "cpu" or (known is not None and known >= _IS_WHY * cost_ms):
+        return ", which profiling costs them"
+    return f", of which recording is known to take {milliseconds(known)}" if known is not None else ""
+
+
+def _are_the_long_ones(run: RunAnalysis, off_ms: float) -> bool:
+    """Tell whether profiled steps are longer for those among them that are longer every so often, within noise."""
+    fewer, times = fewer_replayed(run), run.step_times
+    by_them = longer_by_ms(run, None if fewer is None else fewer.steps)
+    spread = (times.placebo_ms if times is not None else None) or 0.0
+    return off_ms > 0 and by_them > 0 and abs(off_ms - by_them) <= max(spread, _APART_OF_LONG * by_them)
 
 
 def _apart_from_measured(run: RunAnalysis, times: StepTimes) -> tuple[float, str]:
@@ -98,6 +118,8 @@ def _apart_from_measured(run: RunAnalysis, times: StepTimes) -> tuple[float, str
     return cost_ms, f"the profiled steps are {percent(abs(share), 0)} {than} than the measured ones{lengths}"
 
 
+#: Of what long steps among the profiled ones make these longer in the mean, what else may be off by.
+_APART_OF_LONG = 0.25
 #: Of what stretches differ by: what ranks waited more for a core there is why, where it is so much of it.
 _IS_WHY = 0.5
 
@@ -143,9 +165,15 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
             continue
         spread = f" (± {milliseconds(times.placebo_ms)})" if times.placebo_ms is not None else ""
         told.append(f"{milliseconds(times.measured_step_ms)}{spread}{f' on {where}' if where else ''}")
-        if times.placebo_ms is not None and abs(off_ms) > times.placebo_ms and not _is_unlike(run):  # else it is said
+        if times.placebo_ms is None or abs(off_ms) <= times.placebo_ms:
+            continue
+        if run.recurring is not None and _are_the_long_ones(run, off_ms):
+            why = f"profiled ones are longer by more than that: {long_ones(run, run.recurring)}"
+        elif _is_unlike(run):
+            continue  # it is said
+        else:
             why = _apart(run.as_run if as_run else None, off_ms, recording_ms(run))
-            apart.setdefault(why, []).append(where)
+        apart.setdefault(why, []).append(where)
     if not told:
         return " ".join(filter(None, of_jobs))
     text = f"Without a profiler the median step took {listing(told)}"

@@ -56,12 +56,35 @@ def pace(found: RecurringSteps) -> float:
     return found.usual_ms / (found.usual_ms + found.mean_ms)
 
 
+def longer_by_ms(run: RunAnalysis, steps: int | None = None) -> float:
+    """Return by how much the mean profiled step is longer for those among them that are longer every so often, ms.
+
+    `steps`: how many a figure is of, where it is not of all that are profiled.
+    """
+    if run.recurring is None or not run.steps:
+        return 0.0
+    recorded, begun = _recorded(run, run.recurring)
+    return run.recurring.longer_ms * begun / (steps or recorded)
+
+
+def long_ones(run: RunAnalysis, found: RecurringSteps) -> str:
+    """Return how many of the profiled steps are longer, where that is why these are."""
+    recorded, begun = _recorded(run, found)
+    one = "is one" if begun == 1 else "are some"
+    return f"{begun} of the {recorded} {one} of the long ones, as every {ordinal(found.every)} step is"
+
+
+def _recorded(run: RunAnalysis, found: RecurringSteps) -> tuple[int, int]:
+    """Return how many steps are profiled, and with how many of them such a longer one begins."""
+    recorded = {one.step for one in run.steps}
+    return len(recorded), sum(step % found.every == found.phase for step in recorded)
+
+
 def recorded_of(run: RunAnalysis, found: RecurringSteps) -> str:
     """Return how many of the profiled steps are such; "" where none is profiled."""
-    recorded = {one.step for one in run.steps}
-    begun = sum(step % found.every == found.phase for step in recorded)
+    recorded, begun = _recorded(run, found)
     if not recorded:
         return ""
-    of_all = f"of the {counted(len(recorded), 'profiled step')} " if len(recorded) > 1 else "profiled step "
-    number = ("the one " if begun else "no ") if len(recorded) == 1 else f"{begun or 'none'} "
+    of_all = f"of the {counted(recorded, 'profiled step')} " if recorded > 1 else "profiled step "
+    number = ("the one " if begun else "no ") if recorded == 1 else f"{begun or 'none'} "
     return f"{number}{of_all}{'are' if begun > 1 else 'is'} such a one"
