@@ -278,6 +278,11 @@ def ranks_of(finding: Finding) -> tuple[int, ...]:
     return finding.ranks or (() if finding.rank is None else (finding.rank,))
 
 
+def is_no_fault(finding: Finding) -> bool:
+    """Tell whether a transfer is what the job sends, for all that its steps tell: no fault is found in it."""
+    return finding.remedy is None or finding.remedy.cure in ("send_less", "record_sizes")
+
+
 def is_within_noise(finding: Finding) -> bool:
     """Tell whether a finding may cost nothing at all, by its interval: then it accuses nobody."""
     if finding.ms is None or finding.low_ms is None:

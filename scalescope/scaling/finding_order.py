@@ -13,6 +13,7 @@ from scalescope.scaling.finding import (
     is_all_of_it,
     is_certain,
     is_lost_in_noise,
+    is_no_fault,
     is_within_noise,
 )
 
@@ -111,6 +112,18 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
 def _is_little(one: Finding, little_ms: float) -> bool:
     bound = one.at_most and one.code in _AROUND_COMPUTE and one.rank is None and not is_certain(one)
     return bound and weight(one) < little_ms
+
+
+def behind_what_is_sent(findings: Sequence[Finding], step_ms: float) -> list[Finding]:
+    """Return findings of ranks on CPUs with a first bound of what their hosts do between operators behind what the job
+    sends, where that is more: so much Python runs in any eager step, and of both nobody knows how much can be had.
+    """
+    first = next(iter(findings), None)
+    sent = next((one for one in findings if one.code == "exposed_transfer" and is_no_fault(one)), None)
+    little = first is not None and first.code == "host_bound" and _is_little(first, _LITTLE_BETWEEN_OPERATORS * step_ms)
+    if first is None or sent is None or not little or (sent.ms or 0.0) <= (first.ms or 0.0):
+        return list(findings)
+    return [sent, *(one for one in findings if one is not sent)]
 
 
 def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Finding]:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from scalescope.scaling.as_run.recording import has_operators
-from scalescope.scaling.finding import Finding, is_known
+from scalescope.scaling.finding import Finding, is_known, is_no_fault
 from scalescope.scaling.finding_order import are_little_at_most, ranked
-from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer, is_no_fault
+from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.rounds import with_rounds

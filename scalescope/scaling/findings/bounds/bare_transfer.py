@@ -104,11 +104,6 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     return [bound_of("exposed_transfer", most, step_ms, rows, cure)]
 
 
-def is_no_fault(bare: Finding) -> bool:
-    """Tell whether a transfer is what the job sends, for all that its steps tell: no fault is found in it."""
-    return bare.remedy is None or bare.remedy.cure in ("send_less", "record_sizes")
-
-
 def _mostly(held: Sequence[Collective], calls: float, records: Mapping[int, RankRecord]) -> tuple[Cure, float] | None:
     """Return what helps against that which takes most of the transfer's time, and its share; None where nothing is."""
     whole = sum(one.transfer_us or 0.0 for one in held)
