@@ -58,8 +58,8 @@ def test_a_rank_that_stands_still_in_every_step_is_said_before_that_the_step_is_
     assert gap.rank == 1 and gap.change_ms == pytest.approx(15.0, abs=0.2)
     told = headline(found)
     assert told.startswith(
-        "In S rank 1's loop stands still for 15.1 ms of nearly every step before aten::ones_like, which it "
-        "does not in A (0.11 ms); "
+        "In S rank 1's loop stands still for 15.1 ms of nearly every step before the backward pass (aten::ones_like), "
+        "which it does not in A (0.11 ms); "
     )
     assert "; whether the whole step is longer is within noise: +" in told and told.count("rank 1") == 1
     assert headline(compare_paths([late], [calm])).startswith("In S rank 1's loop stands still for 15.1 ms")

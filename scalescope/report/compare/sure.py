@@ -6,6 +6,7 @@ from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, ordinal
+from scalescope.report.text.codes.host_places import called
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import (
     Amount,
@@ -115,7 +116,7 @@ def _whose(gaps: Sequence[GapChange]) -> str:
 
 
 def _place(gap: GapChange) -> str:
-    return gap.before or "its end"
+    return called(gap.before) if gap.before is not None else "the end of the step"
 
 
 def _moved_besides(answer: Comparison) -> str:

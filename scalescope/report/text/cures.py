@@ -332,6 +332,18 @@ IN_JAX: dict[Cure, CureText] = {
     ),
 }
 
+#: Where a cause is of several ranks, and not of one that could be pointed at.
+ON_SEVERAL: dict[Cure, CureText] = {
+    "look_at_host": CureText(
+        "find what holds the hosts up",
+        "py-spy dump on one of the ranks; gc.freeze() and gc.disable() in the loop; no I/O in the step",
+    ),
+    "free_interpreter": CureText(
+        "let another process do what a thread beside the training loop does in Python",
+        "py-spy dump on one of the ranks names the thread; multiprocessing or loader workers for it",
+    ),
+}
+
 #: What is done by settings of ours, where the loop is one of our jobs', or calls `profile_steps`.
 _BY_ORIGIN: dict[tuple[Cure, Origin | None], CureText] = {
     ("profile_longer", "job"): CureText(
@@ -344,8 +356,10 @@ _BY_ORIGIN: dict[tuple[Cure, Origin | None], CureText] = {
 }
 
 
-def _of(remedy: Remedy) -> CureText:
-    """Return a cure in words that fit where it is to be done."""
+def _of(remedy: Remedy, several: bool = False) -> CureText:
+    """Return a cure in words that fit where it is to be done; `several`: on several ranks."""
+    if several and remedy.cure in ON_SEVERAL:
+        return ON_SEVERAL[remedy.cure]
     if (remedy.cure, remedy.origin) in _BY_ORIGIN:
         return _BY_ORIGIN[remedy.cure, remedy.origin]
     if remedy.jax and remedy.cure in IN_JAX:
@@ -372,14 +386,14 @@ def cure_what(remedy: Remedy) -> str:
 _COMES_BACK = {2: "half", 3: "a third", 4: "a quarter"}
 
 
-def cure_text(remedy: Remedy) -> str:
+def cure_text(remedy: Remedy, several: bool = False) -> str:
     """Return what to do: `use larger gradient buckets with strategy.bucket_mib=25`."""
     how = f" with {' '.join(remedy.overrides)}" if remedy.overrides else ""
-    return f"{_of(remedy).what}{how}"
+    return f"{_of(remedy, several).what}{how}"
 
 
-def cure_elsewhere(remedy: Remedy) -> str:
+def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
     """Return what does it in a loop of the reader's own."""
-    told = _of(remedy).elsewhere.format(size=remedy.size if remedy.size is not None else 25)
+    told = _of(remedy, several).elsewhere.format(size=remedy.size if remedy.size is not None else 25)
     back = _COMES_BACK.get(int(remedy.size or 0)) if remedy.cure == "even_out" else None
     return told if back is None else f"{told}. If the others take over what it has more of, {back} of this comes back"

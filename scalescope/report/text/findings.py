@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
+from scalescope.report.text.codes.evidence import is_of_several
 from scalescope.report.text.codes.exchanges import exchanged
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
@@ -299,7 +300,8 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
 
 def todo_elsewhere(finding: Finding) -> str:
     """Return what does it in a loop of the reader's own."""
-    return cure_elsewhere(finding.remedy) if finding.remedy is not None else ""
+    several = bool(finding.ranks) or is_of_several(finding)
+    return cure_elsewhere(finding.remedy, several) if finding.remedy is not None else ""
 
 
 def more_steps(findings: Sequence[Finding]) -> str:

@@ -135,7 +135,7 @@ class GapChange(msgspec.Struct, kw_only=True, frozen=True):
     """A place of a CPU rank's step at which its loop stands still for longer, or less long, in nearly all steps; ms."""
 
     rank: int
-    before: str | None  # the operator that comes next; None: the step's end
+    before: str | None  # the operator that comes next, or the call that it begins; None: the step's end
     change_ms: float  # of the median step
     low_ms: float  # between nine of ten steps of both sides
     high_ms: float

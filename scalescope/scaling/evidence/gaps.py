@@ -18,6 +18,7 @@ import numpy as np
 
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS, HostTimeline, Mask, Spans
+from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, backward_begins
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
 
@@ -162,6 +163,7 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
     kept, dropped = np.concatenate((kept, many)), np.setdiff1d(dropped, many)
     name = [*host.names, NOTHING]  # -1 is the last
     calls = host.annotations.of(host.named(_CALLS)[host.annotations.name])
+    backward = backward_begins(host.operators.start, host.operators.end, host.operators.name, host.names)
     places = []
     for row in kept[counts[kept] > 0].tolist():
         phase, before, after, inside = gaps.keys[:, row].tolist()
@@ -173,7 +175,8 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
             here = gaps.place == row
             several = _several(length[here], length[~here], each[row])
         own = tuple(freely[row].tolist()) if free is not None else ()
-        opens = _opened(calls, gaps.of(gaps.place == row).intervals, host.names)
+        own_gaps = gaps.of(gaps.place == row).intervals
+        opens = _opened(calls, own_gaps, host.names) or _opened_backward(backward, own_gaps)
         places.append(PlacedGaps(place, sums, longests, int(counts[row]), several, own, opens))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
 
@@ -189,6 +192,13 @@ def _opened(calls: Spans, gaps: Intervals, names: list[str]) -> str:
     if length[before].sum() < _BEFORE_CALL * length.sum():
         return NOTHING
     return names[int(calls.name[call[before][0]])]
+
+
+def _opened_backward(begins: Ints, gaps: Intervals) -> str:
+    """Return the name of a backward pass where the gaps of a place lie right before some, by most of their time."""
+    length = gaps.ends - gaps.starts
+    before = np.isin(gaps.ends, begins)
+    return BACKWARD_CALL if length[before].sum() >= _BEFORE_CALL * length.sum() else NOTHING
 
 
 def _several(here: Ints, elsewhere: Ints, counts: Ints) -> SeveralGaps:

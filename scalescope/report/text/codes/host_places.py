@@ -4,6 +4,7 @@ from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.codes.evidence import host_does, is_of_several
 from scalescope.scaling.evidence.interruptions import SWITCH_INTERVAL_NS
 from scalescope.scaling.finding import EACH_PASS, EvidenceRow, Finding
+from scalescope.scaling.trace.backward_calls import BACKWARD_CALL
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 
 _BEFORE = "gap_before "
@@ -13,6 +14,7 @@ _BEFORE = "gap_before "
 _CALLED = {
     "DistributedDataParallel.forward": "the forward pass of DistributedDataParallel",
     "FullyShardedDataParallel.forward": "the forward pass of FullyShardedDataParallel",
+    BACKWARD_CALL: "the backward pass (aten::ones_like)",
 }
 
 

@@ -1,6 +1,7 @@
 """Several late ranks, in words: whose a finding is, and what mending it brings where others are late as well."""
 
 from scalescope.report.drawing.numbers import milliseconds, rank_list
+from scalescope.report.text.codes.evidence import is_of_several
 from scalescope.report.text.cures import cure_text
 from scalescope.scaling.finding import AlsoLate, Cure, Finding, ranks_of
 
@@ -72,7 +73,7 @@ def cure_of(finding: Finding) -> str:
     if finding.remedy is None:
         return ""
     if not finding.ranks:
-        return cure_text(finding.remedy)
+        return cure_text(finding.remedy, is_of_several(finding))
     ranks = rank_list(finding.ranks)
     told = _ON_SEVERAL.get(finding.remedy.cure)
     return f"on {ranks}, {cure_text(finding.remedy)}" if told is None else told.format(ranks=ranks)

@@ -11,7 +11,6 @@ all steady steps speak for: of the rank that keeps the others waiting, by as muc
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -20,12 +19,15 @@ import numpy as np
 from scalescope.records.errors import UserError
 from scalescope.scaling.compare.answer import GapChange, LateChange
 from scalescope.scaling.compare.measurement import Measurement
-from scalescope.scaling.compare.noise import Floats
+from scalescope.scaling.compare.noise import Floats, Mask
 from scalescope.scaling.compare.windows import ranks_in_all
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline
+from scalescope.scaling.rank.step_sources.steps import Steps
+from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, backward_begins
 from scalescope.scaling.trace.families import HANDOVER_OPS
-from scalescope.scaling.trace.intervals import covered_before, union
+from scalescope.scaling.trace.intervals import Ints, covered_before, union
 from scalescope.scaling.trace.reader import read_trace
+from scalescope.scaling.trace.trace import Trace
 
 #: Fewer steps may have something in common by chance; of one alone nothing is told.
 _ENOUGH_STEPS, _LEAST_STEPS = 6, 2
@@ -98,7 +100,7 @@ def _steps_of(side: Measurement, rank: int) -> _Steps | None:
             return None
         try:
             trace = read_trace(source.path, source.device)
-            steps += _of_window(build_cpu_timeline(trace), trace.names)
+            steps += _of_window(trace, build_cpu_timeline(trace))
         except UserError:
             return None
     if not steps:
@@ -108,9 +110,15 @@ def _steps_of(side: Measurement, rank: int) -> _Steps | None:
     return _Steps(usual, np.array(alike)) if len(alike) >= _LEAST_STEPS else None
 
 
-def _of_window(timeline: CpuTimeline, names: Sequence[str]) -> list[tuple[_Places, Floats]]:
-    """Return each step's places, each named by the operator behind it ("": the step's end), and their idle time, ms."""
-    (start, end), edges = timeline.operators, timeline.windows.edges
+def _of_window(trace: Trace, timeline: CpuTimeline) -> list[tuple[_Places, Floats]]:
+    """Return each step's places, each named by what is behind it, and their idle time, ms.
+
+    That is an operator, or the backward pass that it begins; "": the step's end, which has come before whatever a loop
+    runs between two of the profiler's steps, as to keep a loss.
+    """
+    (start, end), edges, names = timeline.operators, timeline.windows.edges, trace.names
+    opens_backward = np.isin(start - trace.header.base_ns, _backward_begins(trace, timeline.thread))
+    beside = _between_steps(timeline.steps, start)
     loads = covered_before(timeline.data, end) > covered_before(timeline.data, start)
     handover = np.array([names[name].startswith(HANDOVER_OPS) for name in timeline.operator_name.tolist()], bool)
     kept = np.flatnonzero(~loads & ~handover)
@@ -120,6 +128,27 @@ def _of_window(timeline: CpuTimeline, names: Sequence[str]) -> list[tuple[_Place
         own = kept[(start[kept] >= first) & (start[kept] < last)]
         instants = np.concatenate(([first], start[own], [last]))
         idle = np.diff(instants) - np.diff(covered_before(busy, instants))
-        places = (*(names[name] for name in timeline.operator_name[own].tolist()), "")
-        found.append((places, idle / 1e6))
+        called = [
+            "" if outside else BACKWARD_CALL if opens else names[name]
+            for name, opens, outside in zip(
+                timeline.operator_name[own].tolist(), opens_backward[own].tolist(), beside[own].tolist(), strict=True
+            )
+        ]
+        found.append(((*called, ""), idle / 1e6))
     return found
+
+
+def _backward_begins(trace: Trace, thread: int) -> Ints:
+    """Return when backward passes begin on the loop's thread, in ns of the file's clock."""
+    spans = trace.operators
+    rows = np.flatnonzero(spans.thread == thread)
+    rows = rows[np.argsort(spans.start[rows], kind="stable")]
+    return backward_begins(spans.start[rows], spans.end[rows], spans.name[rows], trace.names)
+
+
+def _between_steps(steps: Steps, starts: Ints) -> Mask:
+    """Tell which operators begin behind the end of the profiler's step before them."""
+    if steps.source != "profiler" or not len(steps):
+        return np.zeros(starts.size, bool)
+    step = np.searchsorted(steps.start, starts, side="right") - 1
+    return (step >= 0) & (starts >= steps.end[np.maximum(step, 0)])
