@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from host_traces import KERNEL_US, HostTrace, backward, causes_of, forward, optimise
 
 from scalescope.report.compare.sentences import headline
 from scalescope.report.text.findings import because, todo, todo_elsewhere
 from scalescope.report.text.late.together import cure_of
-from scalescope.scaling.analyze import analyze, analyze_run
+from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
-from tests.gloo_traces import GlooJob
+from scalescope.scaling.trace.backward_calls import backward_begins
+from scalescope.scaling.trace.reader import read_trace
+from tests.gloo_traces import GlooJob, analysed
 from tests.test_compare_sure import run_of
 
 BACKWARD = "before the backward pass (aten::ones_like)"
@@ -21,11 +24,20 @@ BACKWARD = "before the backward pass (aten::ones_like)"
 def test_a_rank_that_stands_still_before_backward_is_told_so_of_a_run_and_beside_another(tmp_path: Path) -> None:
     """*Before aten::ones_like* was told, which no loop calls: it is how `loss.backward()` begins."""
     late = run_of(tmp_path / "late", "sleep_15ms_rank1_1", 1)
-    first = analyze_run(late).findings[0]
-    assert first.rank == 1 and because(first).endswith(BACKWARD), because(first)
+    first = analysed(late / "traces").findings[0]
+    assert first.rank == 1 and f"for 15.1 ms a step {BACKWARD}" in because(first), because(first)
     assert f"{BACKWARD}, which it does not in calm" in headline(
         compare_paths([run_of(tmp_path / "calm", "clean_1")], [late])
     )
+
+
+@pytest.mark.parametrize("name", ["cpu_ddp_n2", "cpu_fsdp2_n2", "gpt_ddp_n2", "gpt_ddp_compile_n4", "resnet50_ddp_n4"])
+def test_of_real_steps_on_cpus_and_on_gpus_each_begins_one_backward_pass(name: str) -> None:
+    trace = read_trace(min((Path(__file__).parent / "data" / name).glob("rank0.*")), None)
+    spans = trace.operators
+    rows = np.argsort(spans.start, kind="stable")
+    begins = backward_begins(spans.start[rows], spans.end[rows], spans.name[rows], trace.names)
+    assert begins.size == 3 == sum(one.startswith("ProfilerStep#") for one in trace.names)
 
 
 @pytest.mark.parametrize("follows", ["nodes", "an operator"])
@@ -73,7 +85,7 @@ def ends_late(folder: Path, ms: float, keeps_loss: bool = True) -> Path:
 def test_the_end_of_a_step_is_called_so_of_a_run_and_beside_another(tmp_path: Path) -> None:
     """*Before aten::detach* was told beside another run, which keeps a loss between two steps."""
     calm, late = ends_late(tmp_path / "calm", 0.1), ends_late(tmp_path / "late", 40.0)
-    first = analyze_run(late).findings[0]
+    first = analysed(late).findings[0]
     assert first.code == "host_stall" and because(first).endswith("before the end of the step"), because(first)
     found = compare_paths([calm], [late])
     assert found.gaps and {one.before for one in found.gaps} == {None}
