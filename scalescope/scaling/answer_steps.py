@@ -176,7 +176,9 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     phase: int  # the step's number, modulo `every`, that begins it
     phases: list[int]  # of all the longer steps: what one rank does late in a step makes the others' next one longer
     rank: int | None  # whose it is, where the others wait for it in the step after; None: the rows do not tell
-    longer_ms: float  # than the others, in the mean
+    longer_ms: float  # than those around them, in the mean; and its 95% interval, by what they differ by
+    longer_low_ms: float | None = None  # None: of an answer that was written before it was told
+    longer_high_ms: float | None = None
     usual_ms: float  # median length of the others
     mean_ms: float  # `longer_ms` over `every`: what it costs a step in the mean
 

@@ -30,9 +30,18 @@ def is_told(run: RunAnalysis) -> bool:
 
 def recurring_clause(found: RecurringSteps) -> str:
     """Return which steps are longer, and what that costs, without a full stop."""
-    what = f"every {ordinal(found.every)} step takes {milliseconds(found.longer_ms)} longer than the others"
+    what = f"every {ordinal(found.every)} step takes {_longer(found)} longer than the others"
     whose = f", for what rank {found.rank} does before the others go on" if found.rank is not None else ""
     return f"{what}' {milliseconds(found.usual_ms)}{whose}: {milliseconds(found.mean_ms)} a step in the mean"
+
+
+def _longer(found: RecurringSteps) -> str:
+    """Return by how much, with its interval where that is known and wide enough to be seen."""
+    longer = milliseconds(found.longer_ms)
+    if found.longer_low_ms is None or found.longer_high_ms is None:
+        return longer
+    low, high = milliseconds(found.longer_low_ms), milliseconds(found.longer_high_ms)
+    return longer if low == high else f"{longer} ({low} to {high})"
 
 
 def recurring_sentence(run: RunAnalysis, found: RecurringSteps) -> str:

@@ -6,12 +6,14 @@ longest steps lie that regularly.
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.records.rows import StepRow
+from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer_steps import RecurringSteps
 
 #: Longer by less than this share is not worth a word.
@@ -49,17 +51,19 @@ def recurring_steps(rows: Sequence[StepRow]) -> RecurringSteps | None:
     usual = float(np.median(times[rest].max(axis=1)))
     if excess.max() < _LEAST_SHARE * usual:
         return None
-    of_phase, of_rank = np.unravel_index(int(excess.argmax()), excess.shape)
-    own = numbers % every == of_phase
-    # in the mean, or one that takes twice as long now and then would not count in what they cost
-    longer = float(times[own, of_rank].mean() - np.median(times[numbers % every != phase, of_rank]))
     first, rank = _begun(late, phase)
+    whose = np.flatnonzero(late.any(axis=0)).tolist() if rank is None else [rank]
+    each = _longer_each(numbers, times, excess, late, whose)
+    # in the mean, or one that takes twice as long now and then would not count in what they cost
+    longer, half = statistics.fmean(each), half_of_mean(each)
     return RecurringSteps(
         every=every,
         phase=first,
         phases=long.tolist(),
         rank=rank,
         longer_ms=longer,
+        longer_low_ms=max(0.0, longer - half),
+        longer_high_ms=longer + half,
         usual_ms=usual,
         mean_ms=longer / every,
     )
@@ -106,6 +110,36 @@ def _excess(phases: NDArray[np.int64], times: NDArray[np.float64], found: tuple[
         if len(own):
             excess[at] = np.median(own, axis=0) - usual
     return excess
+
+
+def _longer_each(
+    numbers: NDArray[np.int64],
+    times: NDArray[np.float64],
+    excess: NDArray[np.float64],
+    late: NDArray[np.bool_],
+    ranks: Sequence[int],
+) -> list[float]:
+    """Return by how much each of the longer steps is longer than those around it, in the mean of these ranks.
+
+    Their mean, as the longer one's is: steps have hiccups, which a mean has and a median has not, so that the difference
+    of the two is too large. Those around it, since a machine's speed drifts. And several ranks', since the one with the
+    largest difference has it by chance where all are longer together.
+    """
+    every = len(excess)
+    rest = ~late.any(axis=1)[numbers % every]
+    found: dict[int, list[float]] = {}
+    for rank in ranks:
+        phase, own = int(excess[:, rank].argmax()), times[:, rank]
+        # a pause of a second between them is none of theirs: no step there counts for more than a typical longer one
+        usual = np.minimum(own, np.median(own[numbers % every == phase]))
+        around = (numbers - phase + every // 2) // every  # each step between is beside one longer step
+        slots = np.unique(around, return_inverse=True)[1]
+        counts = np.bincount(slots, weights=rest)
+        means = np.bincount(slots, weights=rest * usual) / np.maximum(counts, 1)
+        means[counts == 0] = usual[rest].mean()
+        for at in np.flatnonzero(numbers % every == phase).tolist():
+            found.setdefault(int(numbers[at]) // every, []).append(float(own[at] - means[slots[at]]))
+    return [statistics.fmean(values) for values in found.values()]
 
 
 def _begun(late: NDArray[np.bool_], phase: int) -> tuple[int, int | None]:
