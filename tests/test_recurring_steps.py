@@ -58,11 +58,13 @@ def untraced(name: str) -> list[StepRow]:
         return [row for line in lines if (row := msgspec.json.decode(line, type=StepRow)).phase == "steady"]
 
 
-@pytest.mark.parametrize(("name", "validation_ms"), [("validating_steps.jsonl", 33.3), ("validating_again.jsonl", 36.4)])
+@pytest.mark.parametrize(
+    ("name", "validation_ms"), [("validating_steps.jsonl", 33.3), ("validating_again.jsonl", 36.4)]
+)
 def test_what_validation_costs_is_within_its_interval_of_what_its_own_clock_tells(
     name: str, validation_ms: float
 ) -> None:
-    """38.3 and 42.5 ms were told: a mean less a median, which hiccups raise alike, of the rank that had more of them."""
+    """38.3 and 42.5 ms were told: a mean less a median, of the rank with more hiccups."""
     found = recurring_steps(untraced(name))
     assert found is not None and (found.every, found.phase, found.rank) == (5, 4, None)
     assert found.longer_low_ms is not None and found.longer_high_ms is not None
@@ -183,6 +185,53 @@ def test_a_job_without_traces_tells_it_first_too(tmp_path: Path) -> None:
     verdict = run_verdict(answer)
     assert ": every 4th step takes 90.0 ms longer than the others' 30.0 ms" in verdict.headline
     assert verdict.advice.startswith("see what every 4th step does")
+
+
+SLEEPS = Path(__file__).parent / "data" / "cpu_now_and_then_n2"  # rank 1 slept for 60 ms in every 3rd step
+
+
+def sleeping(path: Path, times: Callable[[int], list[float]]) -> RunAnalysis:
+    """Return the answer for the job whose traces show a sleep in two of six steps, of such untraced steps."""
+    folder, recorded = run_with_traces(path, SLEEPS)
+    with folder.step_writer() as writer:
+        for step in range(max(recorded) + 60):
+            phase = "profile" if step in recorded else "steady"
+            writer.append(StepRow(step=step, phase=phase, step_ms=times(step), samples_per_s=1.0))  # type: ignore[arg-type]
+    (answer,) = analyze([path], jobs=1)
+    assert isinstance(answer, RunAnalysis) and answer.recurring is not None and answer.recurring.every == 3
+    return answer
+
+
+def test_what_the_window_shows_of_them_is_one_cause_told_once(tmp_path: Path) -> None:
+    """Two costs of one sleep were listed, by all steps and by the replay, as if they were to be added."""
+    answer = sleeping(tmp_path / "run", lambda step: [4.0 + 0.1 * (step % 2) + (60.0 if step % 3 == 0 else 0.0)] * 2)
+    assert answer.recurring is not None and answer.recurring.doing is not None
+    assert (answer.recurring.doing.code, answer.recurring.doing.rank) == ("host_stall", 1)
+    assert not [one for one in answer.findings if one.rank is not None]
+    verdict = run_verdict(answer)
+    assert ": every 3rd step takes 60.0 ms longer than the others' 4.0 ms: 20.0 ms a step" in verdict.headline
+    there = "2 of the 6 profiled steps are such a one: on rank 1, its host does nothing that is recorded "
+    assert verdict.sentences[0].startswith(there)
+    console = Console(record=True, width=400, file=StringIO())
+    print_findings(console, answer, unsteady=False)
+    assert console.export_text().count("nothing that is recorded") == 1
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        lambda step: [4.0 + 0.1 * (step % 2) + (60.0 if step % 3 == 1 else 0.0)] * 2,
+        lambda step: [64.0 if step % 3 == 0 else 4.0 + 0.1 * (step % 2), 64.0 if step % 3 == 1 else 4.0],
+        lambda step: [4.0 + 0.1 * (step % 2) + (6.0 if step % 3 == 0 else 0.0)] * 2,
+    ],
+    ids=["other steps", "another rank", "far shorter"],
+)
+def test_what_the_window_shows_of_other_steps_another_rank_or_another_size_stays_a_cause_of_its_own(
+    tmp_path: Path, times: Callable[[int], list[float]]
+) -> None:
+    answer = sleeping(tmp_path / "run", times)
+    assert answer.recurring is not None and answer.recurring.doing is None
+    assert answer.findings[0].code == "host_stall" and answer.findings[0].rank == 1
 
 
 def test_what_costs_less_is_told_beside_and_what_hardly_costs_anything_not_at_all(tmp_path: Path) -> None:

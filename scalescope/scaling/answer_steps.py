@@ -22,6 +22,10 @@ How = Literal[
 _ONE_JOB = 0.8
 
 
+#: What steps that recur cost less of a step, in the mean, is not worth a word.
+_LEAST_OFTEN = 0.01
+
+
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
     """How traces relate to the first ones that were named with them."""
 
@@ -181,6 +185,12 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     longer_high_ms: float | None = None
     usual_ms: float  # median length of the others
     mean_ms: float  # `longer_ms` over `every`: what it costs a step in the mean
+    doing: Finding | None = None  # what a window shows them to do, which is no cost beside; None: none does
+
+    @property
+    def is_worth_a_word(self) -> bool:
+        """Whether they cost enough of a step, in the mean."""
+        return self.mean_ms >= _LEAST_OFTEN * self.usual_ms
 
 
 class GrowingSteps(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,13 +2,11 @@
 
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import capitalized, milliseconds, ordinal
+from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding import is_late, is_now_and_then, is_of_steady_steps, is_within_noise
 from scalescope.scaling.finding_order import weight
-
-#: What costs less of a step, in the mean, is not worth a word.
-_LEAST = 0.01
 
 
 def leads(run: RunAnalysis) -> bool:
@@ -25,7 +23,7 @@ def leads(run: RunAnalysis) -> bool:
 
 def is_told(run: RunAnalysis) -> bool:
     """Tell whether they cost enough to be worth a word."""
-    return run.recurring is not None and run.recurring.mean_ms >= _LEAST * run.recurring.usual_ms
+    return run.recurring is not None and run.recurring.is_worth_a_word
 
 
 def recurring_clause(found: RecurringSteps) -> str:
@@ -47,8 +45,16 @@ def _longer(found: RecurringSteps) -> str:
 def recurring_sentence(run: RunAnalysis, found: RecurringSteps) -> str:
     """Return the same with how many of them were recorded, in a sentence."""
     recorded = recorded_of(run, found)
-    known = f"and {recorded}" if recorded else "by the job's own clock"
+    known = f"and {recorded}{doing_of(found)}" if recorded else "by the job's own clock"
     return f"{capitalized(recurring_clause(found))}, {known}."
+
+
+def doing_of(found: RecurringSteps) -> str:
+    """Return what a window shows them to do, after a colon; "" where none does."""
+    if found.doing is None:
+        return ""
+    where = f"on rank {found.doing.rank}, " if found.doing.rank is not None else ""
+    return f": {where}{because(found.doing)}"
 
 
 def recurring_advice(found: RecurringSteps) -> str:

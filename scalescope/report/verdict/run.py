@@ -36,6 +36,7 @@ from scalescope.report.text.growing import growing_advice, growing_clause
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.text.recurring import (
+    doing_of,
     is_told,
     leads,
     pace,
@@ -303,7 +304,7 @@ def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
     """Put first what all steps tell, where the profiled ones are not like them."""
     if run.recurring is not None and leads(run):
         told.level = _worse(told.level, level_of(pace(run.recurring)))  # of all steps, whatever those few hold
-        recorded = capitalized(recorded_of(run, run.recurring))
+        recorded = f"{capitalized(recorded_of(run, run.recurring))}{doing_of(run.recurring)}"
         whole = capitalized(told.headline) if doubt else f"Of the profiled steps: {told.headline}"
         told.explained.insert(0, f"{recorded}. {whole}")
         told.headline = f"{recurring_clause(run.recurring)}."

@@ -121,8 +121,8 @@ def _longer_each(
 ) -> list[float]:
     """Return by how much each of the longer steps is longer than those around it, in the mean of these ranks.
 
-    Their mean, as the longer one's is: steps have hiccups, which a mean has and a median has not, so that the difference
-    of the two is too large. Those around it, since a machine's speed drifts. And several ranks', since the one with the
+    Their mean, as the longer one's is: steps have hiccups, which a mean has and a median has not, so that one less the
+    other is too large. Those around it, since a machine's speed drifts. And several ranks', since the one with the
     largest difference has it by chance where all are longer together.
     """
     every = len(excess)
