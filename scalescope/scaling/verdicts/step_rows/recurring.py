@@ -126,7 +126,7 @@ def _longer_each(
     largest difference has it by chance where all are longer together.
     """
     every = len(excess)
-    rest = ~late.any(axis=1)[numbers % every]
+    rest = np.isin(numbers % every, np.flatnonzero(late.any(axis=1)), invert=True)
     found: dict[int, list[float]] = {}
     for rank in ranks:
         phase, own = int(excess[:, rank].argmax()), times[:, rank]
