@@ -98,3 +98,9 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
         "Sure of after, beside before: idle (host late) +0.50 ms; whether the whole step is longer is within noise: "
         "+1.0 ms of 12.00 (95%: -16.7% to 33.3%)."
     )
+    recurring = msgspec.structs.replace(
+        wide, recurring=changed(side(validating(10, 100.0)), side(validating(10, 200.0)))
+    )
+    assert " in the mean step; whether the typical (median) step is longer is within noise: +1.0 ms" in headline(
+        recurring
+    )

@@ -1,18 +1,22 @@
 """`analyze --against`: what a run lost against an undisturbed one, on the terminal, in the answer and in the page."""
 
 import html
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
 from scalescope.report.html import page_of
-from scalescope.report.panels.lost import lost_table
+from scalescope.report.of_traces import data_of_traces
+from scalescope.report.panels.lost import lost_panels, lost_table
 from scalescope.report.report_data import read_report_data
+from scalescope.report.terminal.run import print_run
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_against
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
@@ -49,7 +53,7 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
         "a step is 4.0 ms longer than calm's (26.5 ms to 30.5 ms; 95%: 3.18 to 4.82 ms): on rank 2, for which the "
         "others come to wait, 4.0 ms more compute. By itself: rank 2 costs 1.7 ms" in first
     )
-    table = said[said.index("What a step lost against calm, a rank") :].splitlines()
+    table = said[said.index("What a profiled step lost against calm, a rank\n") :].splitlines()
     rows = [[float(word) for word in line.split()] for line in table if re.match(r"\s+\d\s+26\.50", line)]
     assert [row[0] for row in rows] == [0, 1, 2, 3]
     for row in rows:
@@ -133,7 +137,7 @@ def test_a_run_folders_answer_and_page_hold_it(calm: Path, late: Path, tmp_path:
     late.rename(folder.traces)
     assert front_door.main(["analyze", str(folder.path), "--against", str(calm)]) == 0
     losses = read_run_answer(folder.analysis).lost
-    page = html.unescape(folder.report.read_text())
+    page = html.unescape((folder.path / "report-against-calm.html").read_text())
     assert "What was lost against a reference" in page and "4 GPUs, against calm" in page
     (section,) = (one for one in page_of(read_report_data(folder)).sections if one.key == "lost")
     (panel,) = section.panels
@@ -142,6 +146,57 @@ def test_a_run_folders_answer_and_page_hold_it(calm: Path, late: Path, tmp_path:
     bars = chart["data"]["values"]
     assert sum(row["ms"] for row in bars if row["label"] == "rank 1") == pytest.approx(losses[1].growth_ms, abs=0.01)
     assert {row["part"] for row in bars} >= {"slower compute", "more compute", "exposed wait"}
+
+
+def test_the_page_beside_a_reference_leaves_the_run_s_own_and_any_of_somebody_else_s(
+    calm: Path, late: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run(tmp_path / "run", 4)
+    late.rename(folder.traces)
+    assert front_door.main(["analyze", str(folder.path)]) == 0
+    own = folder.report.read_bytes()
+    argv = ["analyze", str(folder.path), "--against", str(calm)]
+    beside = folder.path / "report-against-calm.html"
+    beside.write_text("<html><title>mine</title></html>")
+    assert front_door.main(argv) == 2
+    assert "would be overwritten; name another FILE with --html" in capsys.readouterr().err
+    assert "mine" in beside.read_text()
+    beside.unlink()
+    for _ in range(2):  # its own it writes again
+        assert front_door.main(argv) == 0
+        assert capsys.readouterr().out.strip().endswith(f"report: {beside}")
+        assert folder.report.read_bytes() == own and "What was lost against a reference" in beside.read_text()
+    beside.unlink()
+    assert front_door.main([*argv, "--html", str(page := tmp_path / "page.html")]) == 0
+    assert page.is_file() and not beside.exists() and folder.report.read_bytes() == own
+
+
+def test_a_growth_within_noise_is_of_profiled_steps_and_no_part_of_it_is_a_finding(
+    calm: Path, late: Path, tmp_path: Path
+) -> None:
+    """*Growth +13.95 ms, slower compute +16.11* stood without a word below a step that was 3.4 ms shorter, in noise."""
+    folder = write_run(tmp_path / "run", 4)
+    late.rename(folder.traces)
+    run = analyze_against(folder.path, [calm])
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = -3.0, -19.0, 10.0
+        loss.from_measured_ms, loss.to_measured_ms = 73.9, 70.5
+    noise = (
+        "The job's steps without a profiler changed by -3 ms (95%: -19 to 10 ms), within noise: no part of the growth "
+        "as profiled is a finding."
+    )
+    console = Console(file=(said := io.StringIO()), width=200)
+    print_run(run, console)
+    below = said.getvalue().split("What a profiled step lost against calm, a rank: within noise")[1]
+    assert noise in below.split("What costs the step")[0]
+    (panel,) = lost_panels(data_of_traces([run], "run"))
+    assert panel.sentence == (
+        f"Against calm a profiled step of the mean rank is 4.0 ms longer (26.5 ms to 30.5 ms). {noise}"
+    )
+    for loss in run.lost:
+        loss.step_low_ms = loss.step_high_ms = -3.0
+    (beyond,) = lost_panels(data_of_traces([run], "run"))
+    assert "beyond noise" in beyond.sentence and "a finding" not in beyond.sentence
 
 
 def test_parts_that_are_zero_everywhere_are_named_instead_of_shown(calm: Path, late: Path) -> None:

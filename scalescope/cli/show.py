@@ -11,6 +11,7 @@ from scalescope.cli.outputs import Outputs, outputs
 from scalescope.records.console import clean
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.outputs.overwriting import refuse_to_lose
 from scalescope.scaling.analyze import analyze, analyze_base
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from scalescope.scaling.as_run.calibrate import Untraced
     from scalescope.scaling.join.explained import Explained
+
+#: Of references' names in that of a file, so that with what stands around them file systems take it.
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,10 @@ def told(answers: Sequence[Answer], paths: Sequence[Path]) -> ExitCode:
 
 def _show(asked: Asked, executor: Executor | None, out: Outputs) -> list[Answer]:
     """Return the answers of plain traces."""
+    for path in asked.paths:
+        if asked.references and asked.html is None and _is_run(path):  # somebody's own may have that name
+            page = _page_against(path, asked.references)
+            refuse_to_lose(page, "page", str(page), "name another FILE with --html")
     found = _analysed(asked, executor)
     for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
         run.groups = named_roles(run.groups, asked.roles)
@@ -147,6 +155,12 @@ def _is_run(path: Path) -> bool:
     return (path / "run.json").is_file()
 
 
+def _page_against(path: Path, references: Sequence[Path]) -> Path:
+    """Return where the page of a run beside its references goes: the run's own page, of it alone, stays."""
+    names = "-".join(dict.fromkeys(one.resolve().name for one in references))
+    return path / f"report-against-{names[:_LONGEST_NAME]}.html"
+
+
 def _show_run_folder(path: Path, asked: Asked, console: "Console") -> None:
     # a page's templates and charts: plain traces need not wait for them
     from scalescope.report.html import write_redacted_report, write_report
@@ -156,7 +170,8 @@ def _show_run_folder(path: Path, asked: Asked, console: "Console") -> None:
     folder = RunFolder(path)
     # before the tables: whoever reads those may stop early
     redacted = asked.redact and asked.html is not None
-    report = write_redacted_report(folder, None, asked.html) if redacted else write_report(folder, asked.html)
+    out = asked.html or (_page_against(path, asked.references) if asked.references else None)
+    report = write_redacted_report(folder, None, out) if redacted else write_report(folder, out)
     data = read_report_data(folder)
     print_report_data(data, console, points_were_shown=asked.points_were_shown, briefly=asked.briefly)
     print(f"report: {report}")

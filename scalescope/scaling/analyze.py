@@ -47,7 +47,7 @@ def analyze_against(
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
-    from scalescope.scaling.compare.lost import lost_time, with_noise, within_noise
+    from scalescope.scaling.compare.lost import lost_time, with_noise
     from scalescope.scaling.verdicts.reference import beside_reference, is_sure
 
     here = explain_windows(run, jobs, executor, for_replay=True)
@@ -59,7 +59,7 @@ def analyze_against(
                             "same job, undisturbed")  # fmt: skip
     here.analysis.lost = with_noise(here.analysis.lost, run, references, _jobs_here(jobs, executor))
     found = _completed(run, here, jobs, executor, outlook, None)
-    if within_noise(found.lost) and any(is_sure(one) for one in found.findings[:1]):
+    if found.lost[0].within_noise and any(is_sure(one) for one in found.findings[:1]):
         own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None).findings
                for path, one in zip(references, good, strict=True)]  # fmt: skip
         found.findings = beside_reference(found.findings, own)

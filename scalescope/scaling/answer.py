@@ -122,6 +122,15 @@ class RankLoss(msgspec.Struct, kw_only=True):
     cores_untold: bool = False
     other_names: tuple[str, str] | None = None  # the reference's and the run's, where its user called the job otherwise
 
+    @property
+    def within_noise(self) -> bool:
+        """Tell whether the step's change may be noise, of runs that a comparison has laid side by side."""
+        return (
+            self.step_low_ms is not None
+            and self.step_high_ms is not None
+            and self.step_low_ms <= 0 <= self.step_high_ms
+        )
+
 
 class Efficiency(msgspec.Struct, kw_only=True):
     """The POP/TALP hierarchy over the window: parallel is the product of the factors."""

@@ -55,7 +55,9 @@ def headline(answer: Comparison) -> str:
         cores, repeat = _for_want_of_cores(answer), _once_each(answer, max(-low, high))
         if wide and (sure := sure_first(answer, here, there)):
             longer = "longer" if change >= 0 else "shorter"
-            whole = f"whether the whole step{per} is {longer} is within noise: {by}{bounds}{cores}"
+            # steps that recur are told in the mean: of those the change, which is a median's, says nothing
+            which = "typical (median)" if answer.recurring is not None and answer.recurring.differs else "whole"
+            whole = f"whether the {which} step{per} is {longer} is within noise: {by}{bounds}{cores}"
             return f"{capitalized(sure)}; {whole}{repeat}."
         told = f"{there} {'cannot be told from' if wide else 'is as fast as'} {here}{per}, within noise: {by}{bounds}"
         return f"{told}{cores}{'' if wide else other_work(answer)}{repeat}."

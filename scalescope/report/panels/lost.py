@@ -60,7 +60,30 @@ def lost_sentence(run: RunAnalysis) -> str:
     text = f"Against {loss.reference} a step"
     if abs(grown) < READS_AS_ZERO_MS:
         return f"{text} lost nothing ({_span(run)}).{_beyond_noise(loss)}"
+    if noise := noise_sentence(run.lost):
+        return f"Against {loss.reference} a profiled step of the mean rank is {_longer(grown)} ({_span(run)}). {noise}"
     return f"{text} of the mean rank is {_longer(grown)} ({_span(run)}): {_where(run, grown)}.{_beyond_noise(loss)}"
+
+
+def lost_title(losses: Sequence[RankLoss]) -> str:
+    """Return of which steps the table is, and that what they differ by is within noise, where it is."""
+    within = ": within noise" if losses[0].within_noise else ""
+    return f"What a profiled step lost against {losses[0].reference}, a rank{within}"
+
+
+def noise_sentence(losses: Sequence[RankLoss]) -> str:
+    """Return by how much the job's step changed, where that is within noise; else ""."""
+    loss = losses[0]
+    change, low, high = loss.step_change_ms, loss.step_low_ms, loss.step_high_ms
+    if not loss.within_noise or change is None or low is None or high is None:
+        return ""
+    digits = digits_of((high - low) / 2)
+    waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
+    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)
+    bounds = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
+    whose = "The job's steps without a profiler changed" if loss.from_measured_ms is not None else "The step changed"
+    told = f"{whose} by {figure(change, digits)} ms ({bounds}), within noise{cores}"
+    return f"{told}: no part of the growth as profiled is a finding."
 
 
 def lost_clause(run: RunAnalysis) -> str:
@@ -227,7 +250,7 @@ def lost_panels(data: ReportData) -> list[Panel]:
                         rows,
                         list(dict.fromkeys(row["label"] for row in rows)),
                         [(part.name, f"var({part.variable})") for part in present],
-                        "ms a step, against the reference",
+                        "ms a profiled step, against the reference",
                     )
                 ]
                 if charts

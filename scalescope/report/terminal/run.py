@@ -16,7 +16,7 @@ from scalescope.report.as_run import (
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, percent
 from scalescope.report.panels.compute_lines import compute_lines, compute_title, legend_lines
-from scalescope.report.panels.lost import lost_table
+from scalescope.report.panels.lost import lost_table, lost_title, noise_sentence
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import profiling_line
@@ -67,7 +67,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         print_line(console, told)
     if answer.lost:
         table, gone = lost_table(answer.lost)
-        print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")
+        print_table(console, table, lost_title(answer.lost))
+        if told := noise_sentence(answer.lost):
+            print_line(console, told)
         if gone:
             print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
     print_findings(console, answer, unsteady=is_doubtful(answer))

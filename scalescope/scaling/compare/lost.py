@@ -71,12 +71,6 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
     ]
 
 
-def within_noise(lost: Sequence[RankLoss]) -> bool:
-    """Tell whether the step's change may be noise, of runs that a comparison has laid side by side."""
-    one = lost[0]
-    return one.step_low_ms is not None and one.step_high_ms is not None and one.step_low_ms <= 0 <= one.step_high_ms
-
-
 def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained) -> RankLoss:
     before = mean_step([bounded(one, rank) for one in references])
     after = mean_step([bounded(run, rank)])
