@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scalescope.scaling.join.explained import Explained
 
 #: Of references' names in that of a file, so that with what stands around them file systems take it.
-_LONGEST_NAME = 60
+_LONGEST_NAME = 50
 
 
 @dataclass(frozen=True)
