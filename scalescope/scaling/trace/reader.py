@@ -16,7 +16,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.trace.blocks import Blocks
 from scalescope.scaling.trace.columns import Columns
 from scalescope.scaling.trace.header import read_header
-from scalescope.scaling.trace.onnx import is_onnx_profile, read_onnx_profile
+from scalescope.scaling.trace.onnx.adapter import is_onnx_profile, read_onnx_profile
 from scalescope.scaling.trace.splitting import NATIVE, NATIVE_END, scan
 from scalescope.scaling.trace.strangers.known import said_of_file
 from scalescope.scaling.trace.trace import HostSpans, Trace

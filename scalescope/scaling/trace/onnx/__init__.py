@@ -1,0 +1,1 @@
+"""Profiles of ONNX Runtime, as the events that a Kineto trace has."""
