@@ -45,6 +45,19 @@ def test_slow_links_and_slow_hosts_do_not_hide_each_other(step_ms: float | None)
     assert slow.ms == pytest.approx(5.42, rel=0.3)
 
 
+@pytest.mark.parametrize("step_ms", [12.25, None])
+def test_hosts_that_other_work_slows_make_an_unsteady_machine_and_no_cause(step_ms: float | None) -> None:
+    """Two undisturbed H100s: in the window, each host takes twice as long for everything in one or two steps.
+
+    Launching was told first, with at most 24.1 of 31.6 ms, where the untraced step takes 12.3.
+    """
+    analysis, sentence = first("slowed_hosts_n2", step_ms)
+    paces = [[one.host_pace for one in analysis.steps if one.rank == rank] for rank in (0, 1)]
+    assert all(max(own) > 1.6 * min(own) for own in paces)  # type: ignore[type-var,operator]
+    assert analysis.findings[0].code == "unsteady" and not analysis.stragglers
+    assert "unsteady" in sentence and "times as long for everything" in sentence
+
+
 @pytest.mark.parametrize("step_ms", [24.78, None])
 def test_a_copy_that_one_rank_alone_makes_is_its_copy_with_all_that_it_costs(step_ms: float | None) -> None:
     """A batch out of pageable memory on rank 1: 10.21 ms (9.58 to 10.64)."""

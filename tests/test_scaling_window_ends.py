@@ -40,6 +40,26 @@ def test_a_queue_that_has_run_dry_is_no_stall_of_some_steps(last: float, told: l
     assert [one.code for one in with_now_and_then([], run)] == told
 
 
+@pytest.mark.parametrize(("pace", "code"), [(1.0, "host_stall"), (1.8, "unsteady"), (None, "host_stall")])
+def test_a_host_that_takes_longer_for_everything_in_some_steps_is_slowed_and_does_not_stall(
+    pace: float | None, code: str
+) -> None:
+    """Four undisturbed H100s, whose hosts were slowed for 60 ms: *rank 3's host keeps nothing running*, it said."""
+    run = RunAnalysis(name="x", world_size=2, activity="gpu", quality=Quality(verdict="good"), steps_by="profiler")
+    for step in range(6):
+        late = 40.0 if step in (2, 5) else 0.0
+        run.steps.append(split(0, step, compute=26.0, exposed_wait=1.0 + late))
+        run.steps.append(split(1, step, compute=26.0, idle_launch=1.0 + late))
+        run.steps[-1].host_pace = pace if late else pace and 1.0
+    (found,) = with_now_and_then([], run)
+    assert found.code == code and found.rank == (None if code == "unsteady" else 1)
+    assert found.ms == pytest.approx(40.0 / 3)
+    if code == "unsteady":
+        said = because(found)
+        assert said.startswith("in 2 of 6 profiled steps rank 1's host takes 1.8 times as long for everything")
+        assert found.remedy is not None and found.remedy.cure == "measure_again"
+
+
 @pytest.mark.parametrize(("compute", "code"), [(30.0, "more_work"), (10.0, "host_stall")])
 def test_steps_that_launch_more_have_more_work_and_their_hosts_do_not_stand_still(compute: float, code: str) -> None:
     """Validation in every third step, of a model bound by its launches, which recording makes longer like the others.

@@ -55,6 +55,7 @@ class StepSplit(Split, kw_only=True):
     step: int
     open_ended: bool = False  # the last step ends at its last linked activity
     kind: str | None = None  # of a server's iteration: prefill, decode or mixed
+    host_pace: float | None = None  # how many times as long its operators take on the host as in the median step
 
 
 class Collective(msgspec.Struct, kw_only=True):

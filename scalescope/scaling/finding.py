@@ -231,6 +231,10 @@ EXPOSED, IDLE = "exposed_communication", "idle"
 LAUNCHES_DIFFER = "launches_differ"
 #: Evidence of steps that are longer now and then: how many times as much as in the others a device computes there.
 TIMES_COMPUTE = "times_the_compute"
+#: A row of some longer steps of the window: how many times as long all that the host does takes in them (value).
+HOST_SLOWED = "host_slowed"
+#: A row that names one of several ranks of which a finding is (value), where it is nobody's alone.
+LATE_RANK = "late_rank"
 #: What may be waiting for another rank before copy engines move data, which no trace tells.
 UNTOLD_WAITS = "untold_waits"
 #: Evidence of a step without another finding, by its kernels' names: what they take that multiply in fp32 without the

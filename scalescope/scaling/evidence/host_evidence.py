@@ -31,7 +31,7 @@ from scalescope.scaling.evidence.interruptions import (
     lock_waits,
 )
 from scalescope.scaling.evidence.modes.debugging import Debugging, debugging
-from scalescope.scaling.evidence.pace import OperatorPace, operator_paces
+from scalescope.scaling.evidence.pace import OperatorPace, operator_paces, step_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
 from scalescope.scaling.evidence.waiting import held_up
 from scalescope.scaling.rank.cpu import WOKEN_NS
@@ -89,6 +89,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     allocating: tuple[Allocation, ...] = ()
     compiling: Compilation | None = None
     operators: tuple[OperatorPace, ...] = ()
+    paces: tuple[float, ...] = ()  # of the steps: how many times as long operators take as in the median one
     debugging: Debugging | None = None
 
 
@@ -150,6 +151,7 @@ def collect_host_evidence(
         allocating=allocations(host, device, around) if device is not None else (),
         compiling=compilation(host, compiling),
         operators=operator_paces(host),
+        paces=step_paces(host),
         debugging=debugging(host, device),
     )
 

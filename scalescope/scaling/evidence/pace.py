@@ -1,7 +1,8 @@
 """How long operators take on one rank's host, to compare hosts that run the same program.
 
 An operator's typical time is the geometric mean over its runs: a few that wait for something, or are interrupted, move
-it little.
+it little. A host that another process slows down takes longer for all of them, in the steps in which it does so; one
+that stands still, or has more to do, takes as long for each as ever.
 """
 
 import msgspec
@@ -11,6 +12,8 @@ from scalescope.scaling.evidence.host_timeline import HostTimeline
 
 #: So many operators are kept a rank, those that take most time.
 MOST_OPERATORS = 48
+#: An operator tells how fast a step's host is where it runs so often in every step; of fewer such operators none do.
+_RUNS_A_STEP, _LEAST_OPERATORS = 2, 8
 
 
 class OperatorPace(msgspec.Struct, frozen=True):
@@ -38,3 +41,26 @@ def operator_paces(host: HostTimeline) -> tuple[OperatorPace, ...]:
         for one in order.tolist()
         if runs[one]
     )
+
+
+def step_paces(host: HostTimeline) -> tuple[float, ...]:
+    """Return of each step how many times as long its operators take as in the median step; () where too few tell.
+
+    The median over the operators that every step runs, of each one's typical time in the step over that in the median
+    one: launching more of them does not move it, nor does what is done between them.
+    """
+    operators, steps = host.operators, len(host)
+    at = host.step_of(operators.start)
+    inside = at >= 0
+    if steps < 2 or not inside.any():
+        return ()
+    cell = operators.name[inside] * steps + at[inside]
+    length = np.log(np.maximum((operators.end - operators.start)[inside], 1))
+    size = (int(operators.name[inside].max()) + 1) * steps
+    runs = np.bincount(cell, minlength=size).reshape(-1, steps)
+    told = (runs >= _RUNS_A_STEP).all(axis=1)
+    if told.sum() < _LEAST_OPERATORS:
+        return ()
+    typical = np.bincount(cell, weights=length, minlength=size).reshape(-1, steps)[told] / runs[told]
+    paces = np.exp(np.median(typical - np.median(typical, axis=1, keepdims=True), axis=0))
+    return tuple(float(one) for one in paces)

@@ -15,7 +15,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from scalescope.records.errors import RunError
-from scalescope.scaling.finding import LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy
+from scalescope.scaling.answer_rows import StepSplit
+from scalescope.scaling.finding import HOST_SLOWED, LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
@@ -30,6 +31,8 @@ _UNEVEN = 0.06
 _EXPLAINED = 0.5
 #: With a few steps, what they cost more than the shortest one is known within this.
 _KNOWN_WITHIN = 0.5
+#: A host is slowed in a step where it takes so many times as long for each operator as in the quickest one.
+_SLOWED = 1.6
 _MOST_EVIDENCE = 2
 #: Steps of one kind launch as many kernels, but for a few.
 _SAME_WORK = 0.9
@@ -47,6 +50,8 @@ def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     spread = statistics.pstdev(steps) / mean
     longer = _longer_untraced(scene)
     unlike = _of_other_work(scene)
+    slowed = hosts_slowed(scene.analysis.steps)
+    slowed_row = [] if slowed is None else [EvidenceRow(kind="figure", name=HOST_SLOWED, value=slowed)]
     steady = lost if unlike else max(lost, _uneven_ms(scene))
     ms = steady + longer
     return [
@@ -56,7 +61,10 @@ def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
             low_ms=(1 - _KNOWN_WITHIN) * lost,
             high_ms=max((1 + _KNOWN_WITHIN) * lost, (1 + _KNOWN_WITHIN / 2) * ms),
             fraction=ms / scene.step_ms,
-            evidence=(EvidenceRow(kind="figure", name="step_spread", share=spread), *(unlike or _uneven(scene))),
+            evidence=(
+                EvidenceRow(kind="figure", name="step_spread", share=spread),
+                *(unlike or slowed_row or _uneven(scene)),
+            ),
             remedy=Remedy(cure="measure_again"),
             backed="measured",
             at_most=bool(unlike),
@@ -94,7 +102,21 @@ def _lost_ms(scene: Scene, steps: Sequence[float], found: Sequence[Finding]) -> 
         return None
     lost = mean - min(steps)
     even = statistics.pstdev(steps) / mean < (_UNEVEN if len(steps) > 2 else _FAR_APART)
-    return None if even or any(weight(one) >= _EXPLAINED * lost for one in found) else lost
+    # what launching may cost at most is that much because of steps in which hosts are slowed
+    explains = [one for one in found if not one.at_most] if hosts_slowed(scene.analysis.steps) else found
+    return None if even or any(weight(one) >= _EXPLAINED * lost for one in explains) else lost
+
+
+def hosts_slowed(steps: Sequence[StepSplit]) -> float | None:
+    """Return how many times as long each rank's host takes for its operators in its slowest step as in its quickest.
+
+    Of the rank on which that is least; None where it is little, or not known of all.
+    """
+    by_rank: dict[int, list[float]] = {}
+    for one in steps:
+        by_rank.setdefault(one.rank, []).append(one.host_pace or 0.0)
+    times = [max(own) / min(own) if min(own) > 0 else 0.0 for own in by_rank.values()]
+    return min(times) if times and min(times) >= _SLOWED else None
 
 
 def _of_other_work(scene: Scene) -> list[EvidenceRow]:

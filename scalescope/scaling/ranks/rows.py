@@ -37,6 +37,17 @@ def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> 
         step=number,
         open_ended=last and windows.open_ended,
         kind=kinds[number] if number < len(kinds) else None,
+        host_pace=_pace(summary, number),
+    )
+
+
+def _pace(summary: RankSummary, number: int) -> float | None:
+    """Return the pace of a rank's host in the step of this number; None where nothing tells it."""
+    host = summary.host_evidence
+    return (
+        next((pace for step, pace in zip(host.steps, host.paces, strict=False) if step == number), None)
+        if host
+        else None
     )
 
 

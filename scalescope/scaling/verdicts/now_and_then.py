@@ -7,6 +7,8 @@ have such steps by turns are another matter, and what the job's own rows tell of
 
 A device that waits for launches in a step in which it also computes far more than in the others waits because more is
 launched, as in validation: that is more work, not a host that stands still, and recording lengthens it like the rest.
+Where the host takes longer for each operator in those steps, it does nothing else in them: something outside of the
+job slows it, and the machine is unsteady.
 """
 
 import math
@@ -23,7 +25,9 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
+    HOST_SLOWED,
     IN_STEPS,
+    LATE_RANK,
     TIMES_COMPUTE,
     Code,
     Cure,
@@ -54,6 +58,8 @@ _LONGER, _TIMES = 0.25, 3
 _LONGER_ONCE = 1.0
 #: A device that waits for launches, and computes so many times as much as in the others, has more to do.
 _MORE_COMPUTE = 1.5
+#: A host that in the mean of the longer steps takes so many times as long for each operator as in the others is slowed.
+_SLOWED = 1.25
 #: Longer steps are alike where their standard deviation is within this share of their mean.
 _ALIKE = 0.35
 #: Most of a longer step is one thing, and is felt; others that are longer by as much share in it.
@@ -80,6 +86,7 @@ class _Long:
     each_ms: tuple[float, ...]
     part_ms: tuple[float, ...]  # of it what `what` is longer
     times_compute: float | None = None  # of launches that come later: how much more the device computes, where it does
+    times_operators: float | None = None  # the same of how much longer the host takes for each operator, where it does
 
     @property
     def ms(self) -> float:
@@ -161,6 +168,13 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
     elif (told := _beyond_the_others(analysis.as_run, typical_ms, mean_ms)) is not None and low <= told.value <= high:
         ms, low, high = told.value, max(low, told.low), min(high, told.high)
     row = EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long.at)), value=float(long.of))
+    slowed: tuple[EvidenceRow, ...] = ()
+    if long.times_compute is None and long.times_operators is not None:
+        code, cure = "unsteady", "measure_again"
+        slowed = (EvidenceRow(kind="figure", name=HOST_SLOWED, ms=ms, value=long.times_operators),)
+        if rank is not None:
+            slowed += (EvidenceRow(kind="figure", name=LATE_RANK, value=float(rank)),)
+        rank = None  # whoever is slowed, what does it is not of its own making
     return Finding(
         code=code,
         rank=rank,
@@ -168,7 +182,7 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         low_ms=low,
         high_ms=high,
         fraction=ms / step_ms,
-        evidence=(longer_by, row),
+        evidence=(longer_by, row, *slowed),
         remedy=Remedy(cure=cure),
         backed="measured",
     )
@@ -249,7 +263,27 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float) -> _Long | None:
     if sum(parts[what][index] for index in at) < _MOSTLY * sum(own[index] for index in at):
         return None
     part = tuple(min(parts[what][index], ms) for index, ms in zip(at, each, strict=True))
-    return _Long(what, at, len(steps), each, part, _times_compute(steps, at) if what == "idle_launch" else None)
+    late = what == "idle_launch"
+    return _Long(
+        what,
+        at,
+        len(steps),
+        each,
+        part,
+        times_compute=_times_compute(steps, at) if late else None,
+        times_operators=_times_operators(steps, at) if late else None,
+    )
+
+
+def _times_operators(steps: Sequence[StepSplit], at: Sequence[int]) -> float | None:
+    """Return how many times as long a rank's host takes for each operator in longer steps; None: about as long."""
+    paces = [one.host_pace for one in steps]
+    longer = [pace for index, pace in enumerate(paces) if pace is not None and index in at]
+    others = [pace for index, pace in enumerate(paces) if pace is not None and index not in at]
+    if len(longer) < len(at) or not others:
+        return None
+    times = statistics.fmean(longer) / statistics.median(others)
+    return times if times >= _SLOWED else None
 
 
 def _times_compute(steps: Sequence[StepSplit], at: Sequence[int]) -> float | None:

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.report.text.codes.compute import copies, more_work, nothing, own_work, slower, throttled
-from scalescope.report.text.codes.evidence import computing, first_of, in_all_steps, long_steps_of, longer, row_of
+from scalescope.report.text.codes.evidence import (
+    computing,
+    first_of,
+    in_all_steps,
+    in_some_steps,
+    long_steps_of,
+    longer,
+    row_of,
+)
 from scalescope.report.text.codes.exchanges import (
     bubble,
     buckets,
@@ -26,7 +34,9 @@ from scalescope.report.text.codes.hosts import (
     synchronising,
 )
 from scalescope.scaling.finding import (
+    HOST_SLOWED,
     LATE,
+    LATE_RANK,
     LAUNCHES_DIFFER,
     LOADS,
     Code,
@@ -43,7 +53,7 @@ class CodeText:
 
 
 def _alternating(finding: Finding) -> str:
-    ranks = [f"{row.value:g}" for row in finding.evidence if row.name == "late_rank" and row.value is not None]
+    ranks = [f"{row.value:g}" for row in finding.evidence if row.name == LATE_RANK and row.value is not None]
     if ranks and (loads := row_of(finding, LOADS)) is not None and loads.value is not None:
         times = figure(loads.value, 0 if loads.value >= 10 else 1)
         if len(ranks) == 1:
@@ -68,6 +78,10 @@ def _unsteady(finding: Finding) -> str:
         return f"{long.calls:.0f} of {long.value:.0f} steps take {each} longer than the others, and no window shows why"
     if (late := row_of(finding, LATE)) is not None:
         return f"by all {late.value:.0f} steps it comes so much later than the others, and no window shows why"
+    if (slowed := row_of(finding, HOST_SLOWED)) is not None and (some := in_some_steps(finding)) is not None:
+        whose = row_of(finding, LATE_RANK)
+        host = "every host" if whose is None or whose.value is None else f"rank {whose.value:.0f}'s host"
+        return f"{some[0]} {host} takes {slowed.value:.1f} times as long for everything, as where other work slows it"
     row = row_of(finding, "step_spread")
     if row is not None and row.share is not None:
         if (unlike := row_of(finding, LAUNCHES_DIFFER)) is not None:
@@ -76,9 +90,12 @@ def _unsteady(finding: Finding) -> str:
                 f"{unlike.calls:,.0f} {computing(finding)}: of gradient accumulation, validation or a checkpoint that "
                 "is no loss"
             )
+        if (slowed := row_of(finding, HOST_SLOWED)) is not None and slowed.value is not None:
+            times = f"in some {slowed.value:.1f} times as long for everything as in others"
+            return f"steps differ by {percent(row.share, 0)}, and hosts take {times}, as where other work slows them"
         uneven = next((one.name for one in finding.evidence if one.kind == "activity"), None)
         return f"steps differ by {percent(row.share, 0)}{f', most of all {uneven}' if uneven else ''}"
-    turns = row_of(finding, "late_rank") is not None
+    turns = row_of(finding, LATE_RANK) is not None
     return _alternating(finding) if turns else "it arrives late, and no part of its step is longer"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
-from scalescope.scaling.finding import LOADS, EvidenceRow, Remedy, is_by_turns, is_counted
+from scalescope.scaling.finding import LATE_RANK, LOADS, EvidenceRow, Remedy, is_by_turns, is_counted
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.detectors.slower_compute import in_common
 from scalescope.scaling.replay.removal import What
@@ -71,7 +71,7 @@ def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]
     if ms < WORTH_SAYING * scene.step_ms:
         return None
     late = [
-        EvidenceRow(kind="figure", name="late_rank", value=rank, share=most[at] / len(steps))
+        EvidenceRow(kind="figure", name=LATE_RANK, value=rank, share=most[at] / len(steps))
         for at, rank in enumerate(ranks)
         if most[at]
     ]

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding import LATE_RANK, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.detectors.extra_launches import Extra, extra_launches
 from scalescope.scaling.replay.removal import Removal, What, host_excess
@@ -92,7 +92,7 @@ def _candidate(scene: Scene, what: What, extras: list[Extra], late: list[Extra])
     mean = statistics.fmean(most)
     regular = mean > 0 and statistics.pstdev(most) <= _ALIKE * mean
     ranks = [
-        EvidenceRow(kind="figure", name="late_rank", value=one.rank, ms=one.mean_ms,
+        EvidenceRow(kind="figure", name=LATE_RANK, value=one.rank, ms=one.mean_ms,
                     share=sum(ms > 0 for ms in one.ms) / len(one.ms))
         for one in late
     ]  # fmt: skip

@@ -6,6 +6,7 @@ rank with more to compute looks the same, and how much longer it takes is not be
 
 from collections.abc import Sequence
 
+from scalescope.scaling.finding import LATE_RANK
 from scalescope.scaling.findings.candidate import Candidate, Scene
 
 #: What takes out what launches take longer: of one rank, or of ranks by turns.
@@ -22,7 +23,7 @@ def without_slow_operators(scene: Scene, candidates: Sequence[Candidate]) -> lis
         round(row.value)
         for one in of_compute
         for row in one.evidence
-        if row.name == "late_rank" and row.value is not None
+        if row.name == LATE_RANK and row.value is not None
     }
     return [one for one in candidates if not (one.rank in longer and _is_by_operators(one))]
 

@@ -428,7 +428,7 @@ def _finding(scene: Scene, gain: Gain) -> Finding:
         one_ms=one.one_ms,
         also_late=one.also_late,
         ms=gain.ms,
-        low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
+        low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None or one.at_most else gain.low_ms,
         high_ms=max(gain.ms, min(gain.high_ms, most_ms)),
         fraction=gain.ms / (scene.step_ms + beside_ms),
         evidence=bounded(one.evidence, gain.ms) if one.at_most else one.evidence,
