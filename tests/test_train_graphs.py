@@ -13,10 +13,13 @@ WORKER = str(Path(__file__).resolve().parent / "graphs_worker.py")
 
 
 def test_auto_is_the_default_and_true_and_false_stay_what_they_were() -> None:
-    for asked, alone, together in ((None, False, True), ("true", True, True), ("false", False, False)):
+    cases = ((None, False, True, False), ("true", True, True, True), ("false", False, False, False))
+    for asked, alone, together, by_nvlink in cases:
         options = compose(*([f"strategy.compile_by_bucket={asked}"] if asked else [])).strategy
         assert isinstance(options, DdpConfig)
-        assert (options.cuts_graph(1), options.cuts_graph(2), options.cuts_graph(8)) == (alone, together, together)
+        found = tuple(options.cuts_graph(ranks, False) for ranks in (1, 2, 8))
+        assert found == (alone, together, together)
+        assert options.cuts_graph(4, True) is by_nvlink
 
 
 @pytest.mark.job

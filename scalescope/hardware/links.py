@@ -47,6 +47,11 @@ def read_nvidia_links(pci_buses: Sequence[str], peer_access: bool) -> Links | No
     return ask_nvml(lambda nvml: _links(nvml, pci_buses, peer_access)) if len(pci_buses) > 1 else None
 
 
+def active_nvlinks(pci_bus: str) -> int:
+    """Return how many NVLinks of the device at this PCI address are up; 0 where NVML does not answer."""
+    return ask_nvml(lambda nvml: _active_links(nvml, nvml.nvmlDeviceGetHandleByPciBusId(pci_bus.encode()))) or 0
+
+
 def read_amd_edges(addresses: Sequence[Address]) -> Edges | None:
     """Return how AMD devices reach each other through amdsmi; None where it does not answer for all of them."""
     return ask_amdsmi(lambda smi: _edges(smi, addresses)) if len(addresses) > 1 else None

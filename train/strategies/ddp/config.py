@@ -36,9 +36,12 @@ class DdpConfig(StrategyConfig):
     def sent(self, precision: str) -> Sent:
         return Sent(("all_reduce",), ("bfloat16" if self.gradient_dtype == "bf16" else "float32",))
 
-    def cuts_graph(self, ranks: int) -> bool:
-        """Return whether what is compiled is cut at bucket edges: by `auto` where gradients travel at all."""
-        return ranks > 1 if self.compile_by_bucket == "auto" else bool(self.compile_by_bucket)
+    def cuts_graph(self, ranks: int, by_nvlink: bool) -> bool:
+        """Return whether what is compiled is cut at bucket edges: by `auto` where hiding gradients' way pays.
+
+        `by_nvlink`: all ranks are on one host, whose devices reach each other by NVLink.
+        """
+        return ranks > 1 and not by_nvlink if self.compile_by_bucket == "auto" else bool(self.compile_by_bucket)
 
     def compile_obstacle(self) -> str | None:
         """The same on any number of ranks, or a study would hold an eager job against one that is compiled."""

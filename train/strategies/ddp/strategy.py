@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from scalescope.train.models.compiling import compile_module
 from scalescope.train.strategies.base import Strategy
 from scalescope.train.strategies.ddp.config import DdpConfig
+from scalescope.train.strategies.ddp.nvlink import are_joined_by_nvlink
 from scalescope.train.strategies.process_groups import keep_group_for_reducer
 
 
@@ -26,9 +27,10 @@ class Ddp(Strategy[DdpConfig]):
     def wrap(self) -> nn.Module:
         options = self.options
         # compiled around DDP, a graph is cut at bucket edges: gradients travel while others are computed. Compiled
-        # whole, one backward hands all of them over at its end (pytorch#109774), which costs nothing on one rank
+        # whole, one backward hands all of them over at its end (pytorch#109774), which costs nothing on one rank, and
+        # less than the cuts do where links are as fast as NVLink
         if self.compiled:
-            self.compiled_by_bucket = options.cuts_graph(dist.get_world_size())
+            self.compiled_by_bucket = options.cuts_graph(dist.get_world_size(), are_joined_by_nvlink(self.device))
         whole = self.compiled_by_bucket is False
         self._ddp = DistributedDataParallel(
             compile_module(self.network) if whole else self.network,
