@@ -8,12 +8,14 @@ import pytest
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.numbers import figure, milliseconds, rate, size
 from scalescope.report.sentences import loss_sentence, sweep_verdict
+from scalescope.report.text.cures import cure_text
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import waterfall_steps, waterfall_table
 from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler
 from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.findings.cuts import remedies_of_cuts
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from tests.report_samples import LAUNCHING, RUNS, grown_study, run_answer, spread_study, study_answer, sweep_rows
@@ -101,12 +103,19 @@ def test_a_study_says_what_cutting_the_compiled_graph_costs_and_that_fewer_cuts_
     fall.from_step_ms, fall.to_step_ms, fall.growth_ms, fall.measured_growth_ms = 107.8, 115.0, 7.2, 8.9
     fall.noise_ms, fall.compute_more_work_ms, fall.only_larger_cut = 5.0, 2.4, True
     fall.parts = [WaterfallPart(part="compute", ms=3.8), WaterfallPart(part="exposed_transfer", ms=3.4)]
-    verdict = study_verdicts(cut, with_findings("gpu"))[0]
+    runs = with_findings("gpu")
+    runs[-1].origin = "job"
+    verdict = study_verdicts(cut, runs)[0]
     assert verdict.headline.endswith(
         "; up to 33% of the step's growth is what cutting the compiled graph at gradient buckets costs."
     )
-    assert verdict.advice.startswith("cut the compiled graph at fewer places: larger buckets (strategy.bucket_mib=100)")
+    fewer, none = (cure_text(one) for one in remedies_of_cuts("job"))
+    assert verdict.advice.startswith(f"{fewer}, or {none}; ")
+    assert "strategy.bucket_mib=100" in verdict.advice and "strategy.compile_by_bucket=false" in verdict.advice
     assert "up to 2.4 ms a step, less what all-reduces that begin later lay bare: try both" in verdict.advice
+    runs[-1].origin = "script"
+    elsewhere = study_verdicts(cut, runs)[0].advice
+    assert "strategy." not in elsewhere and "bucket_cap_mb=100" in elsewhere and "optimize_ddp" in elsewhere
     for change in ({"only_larger_cut": False}, {"noise_ms": 9.0}, {"compute_more_work_ms": 1.0}):
         other = msgspec.structs.replace(cut, waterfall=[msgspec.structs.replace(fall, **change)])
         verdict = study_verdicts(other, with_findings("gpu"))[0]

@@ -73,6 +73,8 @@ Cure = Literal[
     "merge_tensors",  # gradients, or figures: their sizes leave it open
     "larger_units",  # of FSDP
     "smaller_buckets",
+    "fewer_cuts",  # of a compiled graph, at the edges of gradient buckets
+    "no_cuts",
     "hand_over_early",
     "narrow_gradients",
     "look_at_links",

@@ -121,7 +121,7 @@ def first_of_series(run: RunAnalysis, fall: Waterfall | None, runs: Sequence[Run
     steps = waterfall_steps(fall)
     told = loss_before(fall, steps, run, remedy=remedy, best=best.text, finding=best.finding)
     cuts_ms = cuts_cost_ms(fall)
-    return told if cuts_ms is None else cuts_advice(cuts_ms, told)
+    return told if cuts_ms is None else cuts_advice(cuts_ms, told, run)
 
 
 def advice_sentence(advice: Advice) -> str:

@@ -111,6 +111,11 @@ CURES: dict[Cure, CureText] = {
         "use larger gradient buckets",
         "DistributedDataParallel(…, bucket_cap_mb={size:g}); where none is given, torch's first bucket holds 1 MiB",
     ),
+    "fewer_cuts": CureText(
+        "cut the compiled graph at fewer places, by larger gradient buckets",
+        "DistributedDataParallel(…, bucket_cap_mb={size:g})",
+    ),
+    "no_cuts": CureText("compile the graph whole", "torch._dynamo.config.optimize_ddp = False"),
     "merge_collectives": CureText(
         "exchange figures together, and not in every step",
         "stack losses, norms and metrics into one tensor for one all_reduce, every so many steps",
@@ -307,6 +312,10 @@ IN_JAX: dict[Cure, CureText] = {
         "let what is exchanged one by one travel together",
         "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger; figures stacked in one array",
     ),
+    "fewer_cuts": CureText(
+        "cut the compiled graph at fewer places", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger"
+    ),
+    "no_cuts": CureText("compile the graph whole", "jax.jit around loss, gradients and update"),
     "smaller_buckets": CureText(
         "let fewer gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, smaller"
     ),

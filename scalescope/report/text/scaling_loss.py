@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.parts import INFLATION, Part
+from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Code, Finding, is_within_noise
 from scalescope.scaling.finding_order import weight
+from scalescope.scaling.findings.cuts import remedies_of_cuts
 from scalescope.scaling.study_answer import Waterfall
 
 #: A part of the growth that is less of the step, or of the growth, is not what a study is about.
@@ -70,14 +72,16 @@ def cuts_clause(fall: Waterfall, ms: float) -> str:
     return f"up to {share} is what cutting the compiled graph at gradient buckets costs"
 
 
-def cuts_advice(ms: float, then: str) -> str:
-    """Return what to do about the cuts, before what else helps. With fewer of them all-reduces begin later, and what
-    that lays bare only a run tells."""
-    fewer = "larger buckets (strategy.bucket_mib=100), or none (strategy.compile_by_bucket=false)"
-    told = (
-        f"cut the compiled graph at fewer places: {fewer}; up to {milliseconds(ms)} a step, less what all-reduces that"
+def cuts_advice(ms: float, then: str, run: RunAnalysis) -> str:
+    """Return what to do about the cuts of a run's graph, before what else helps. With fewer of them all-reduces begin
+    later, and what that lays bare only a run tells."""
+    fewer, none = (
+        cure_text(one) if one.overrides else f"{cure_text(one)} ({cure_elsewhere(one)})"
+        for one in remedies_of_cuts(run.origin)
     )
-    return f"{told} begin later lay bare: try both{f'; beyond that, {then}' if then else '.'}"
+    least = "less what all-reduces that begin later lay bare: try both"
+    told = f"{fewer}, or {none}; up to {milliseconds(ms)} a step, {least}"
+    return f"{told}{f'; beyond that, {then}' if then else '.'}"
 
 
 def speeds_alone(finding: Finding, steps: Sequence[tuple[Part, float]]) -> bool:
