@@ -8,8 +8,11 @@ import msgspec
 import pytest
 
 from scalescope.report.compare.sentences import headline
+from scalescope.report.compare.sure import part_name
+from scalescope.report.compare.tables import parts_sentence, parts_table
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
+from scalescope.scaling.compare.answer import Comparison, PartChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import Finding, Remedy
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
@@ -115,3 +118,22 @@ def test_few_steps_tell_no_place_that_the_rows_of_all_steps_do_not_speak_for(tmp
     assert compare_paths([calm], [run_of(tmp_path / "chance", "clean_10", 1)]).gaps == []
     other = run_of(tmp_path / "other", "sleep_15ms_rank1_1", 0)
     assert compare_paths([calm], [other]).gaps == [], "all steps say that it is the other rank"
+
+
+def test_a_table_begins_with_what_changed_for_sure_and_says_what_a_length_below_zero_is() -> None:
+    """A row of -7.95 ms stood first among parts of a step, and did not say of what it is."""
+    parts = [
+        PartChange(name="rest", change_ms=-10.2, low_ms=-50.7, high_ms=31.1, baseline_ms=2.2, other_ms=-7.95),
+        PartChange(name="idle_data", change_ms=9.1, low_ms=1.8, high_ms=17.3, baseline_ms=0.1, other_ms=9.2),
+        PartChange(name="matmul", change_ms=2.2, low_ms=-3.0, high_ms=7.0, baseline_ms=9.5, other_ms=11.7),
+    ]
+    answer = Comparison(baseline="a", other="b", verdict="same", basis="untraced", baseline_ms=73.9, other_ms=75.0,
+                        change_ms=1.1, low_ms=-19.1, high_ms=10.3, parts=parts)  # fmt: skip
+    table = parts_table(answer)
+    assert [row[0] for row in table.rows] == ["idle (loading data)", part_name(parts[0]), "matmul", "step"]
+    assert table.note.startswith(f"“{part_name(parts[0])}”: by how much steps without a profiler are longer")
+    assert parts_sentence(answer).startswith("Beyond noise idle (loading data) changed; each other part's")
+    answer.parts = [one for one in parts if one.within_noise]
+    assert parts_sentence(answer).startswith("No part changed beyond noise.")
+    answer.parts = answer.parts[1:]
+    assert not parts_table(answer).note, "where all that is compared is in the traces"

@@ -13,7 +13,14 @@ from scalescope.report.compare.sentences import (
     settings_sentence,
 )
 from scalescope.report.compare.sure import part_name
-from scalescope.report.compare.tables import gate_table, kernels_table, parts_table, points_table, settings_table
+from scalescope.report.compare.tables import (
+    gate_table,
+    kernels_table,
+    parts_sentence,
+    parts_table,
+    points_table,
+    settings_table,
+)
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import size
 from scalescope.report.drawing.palette import category
@@ -98,7 +105,7 @@ def _parts_panels(answer: Comparison) -> list[Panel]:
         Panel(
             f"comparison-parts-{answer.other}",
             f"{there} beside {here}",
-            "The parts add up to the step's change.",
+            parts_sentence(answer),
             parts_table(answer),
             [
                 charts.partition(bars, (here, there), shades, "ms a step"),

@@ -34,7 +34,8 @@ _MOST_AMOUNTS = 2
 FAR_APART = 2.0
 _WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
 _SIDES = {"only_other": "here", "only_baseline": "there"}
-_REST = "what the traces do not show"
+#: Steps without a profiler are compared by their own lengths, and the parts by those of the profiled ones.
+_REST = "other steps than the profiled"
 #: A loop that stands still for less than this share of what it does on the other side does not stand still there: any
 #: loop does so for some microseconds, and how long is told beside it.
 _NOTHING_BESIDE = 0.1

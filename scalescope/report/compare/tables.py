@@ -2,6 +2,7 @@
 
 from scalescope.report.compare.sentences import kernels_are_as_long, names_of
 from scalescope.report.compare.sure import part_name
+from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange
 
@@ -13,6 +14,11 @@ _MATCHED = {
     "only_baseline": "baseline only",
     "only_other": "other only",
 }
+
+_WHAT_REST_IS = (
+    "“{}”: by how much steps without a profiler are longer than the profiled ones, of which all other rows are; below "
+    "zero they are shorter."
+)
 
 
 def parts_table(answer: Comparison) -> Table:
@@ -31,19 +37,31 @@ def parts_table(answer: Comparison) -> Table:
         Column("rank", "rank"),
         Column("noise", ""),
     ]
+    ordered = sorted(answer.parts, key=lambda one: (one.within_noise, -abs(one.change_ms)))
     rows: list[list[Cell]] = [
         [part_name(one), one.baseline_ms, one.other_ms, one.change_ms, one.low_ms, one.high_ms,
          "mean" if one.rank is None else str(one.rank), "within noise" if one.within_noise else ""]
-        for one in sorted(answer.parts, key=lambda one: -abs(one.change_ms))
+        for one in ordered
     ]  # fmt: skip
     step: list[Cell] = ["step", answer.baseline_ms, answer.other_ms, answer.change_ms, answer.low_ms, answer.high_ms]
     rows.append([*step, "", "within noise" if answer.verdict == "same" else ""])
-    counted = [one.work for one in sorted(answer.parts, key=lambda one: -abs(one.change_ms))]
+    counted = [one.work for one in ordered]
     if any(work is not None and work.baseline_calls != work.other_calls for work in counted):
         columns += [Column("calls", "calls a step"), Column("work_ms", "by their number", "ms", 3)]
         for row, work in zip(rows, [*counted, None], strict=True):
             row += [_calls(work), work.change_ms if work is not None else None]
-    return Table(columns, rows, {"work_ms": "both sides launch as many, or kernels were exchanged for others"})
+    reasons = {"work_ms": "both sides launch as many, or kernels were exchanged for others"}
+    rest = [one for one in answer.parts if one.name == "rest"]
+    return Table(columns, rows, reasons, _WHAT_REST_IS.format(part_name(rest[0])) if rest else "")
+
+
+def parts_sentence(answer: Comparison) -> str:
+    """Return which parts changed beyond noise, and that all of them add up to the step's change."""
+    sure = [part_name(one) for one in answer.parts if not one.within_noise]
+    if not sure:
+        return "No part changed beyond noise. The parts add up to the step's change."
+    rest = "; each other part's change is within noise" if len(sure) < len(answer.parts) else ""
+    return f"Beyond noise {listing(sure)} changed{rest}. The parts add up to the step's change."
 
 
 def _calls(work: CountedWork | None) -> str:

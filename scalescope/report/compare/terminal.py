@@ -12,7 +12,7 @@ from scalescope.report.compare.sentences import (
     recurring_sentence,
     settings_sentence,
 )
-from scalescope.report.compare.tables import kernels_table, parts_table, points_table, settings_table
+from scalescope.report.compare.tables import kernels_table, parts_sentence, parts_table, points_table, settings_table
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Table
 from scalescope.report.terminal.tables import print_panel
@@ -50,7 +50,7 @@ def _print_one(answer: Comparison, console: Console) -> None:
         sentence = f"{count} setting{'s differ' if count > 1 else ' differs'}, likely ones first."
         _print_table(console, "What differs", sentence, settings_table(answer))
     if answer.parts:
-        _print_table(console, "Where in the step", "The parts add up to the step's change.", parts_table(answer), 99)
+        _print_table(console, "Where in the step", parts_sentence(answer), parts_table(answer), 99)
     if answer.kernels:
         _print_table(console, "Kernels", kernels_sentence(answer), kernels_table(answer))
     if answer.points:
