@@ -72,8 +72,8 @@ def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_
     verdict = run_verdict(run)
     assert "waits for cores cost 62.5 ms (" in verdict.headline
     assert (
-        "the hosts could run, and wait for a core, which other processes or the job's own other threads have (2 "
-        "threads compute on 2 cores); beside it rank 1 costs 11.8 ms (7.5 ms to 16.4 ms): its host does nothing"
+        "The hosts could run, and wait for a core, which other processes or the job's own other threads have (2 "
+        "threads compute on 2 cores). Beside it rank 1 costs 11.8 ms (7.5 ms to 16.4 ms): its host does nothing"
     ) in verdict.headline
     assert verdict.advice.startswith("give each rank cores of its own: 62.5 ms (")
     assert "; beside that, find what holds that host up: 11.8 ms" in verdict.advice
@@ -86,7 +86,7 @@ def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_
 def test_a_cause_that_costs_more_comes_first_and_the_waits_beside_it() -> None:
     dear = msgspec.structs.replace(STALL, ms=90.0, low_ms=80.0, high_ms=99.0)
     headline = run_verdict(told(rows(BESIDE_OTHERS), [dear])).headline
-    assert headline.index("rank 1 costs 90.0 ms") < headline.index("; beside it waits for cores cost 62.5 ms (")
+    assert headline.index("rank 1 costs 90.0 ms") < headline.index("eside it waits for cores cost 62.5 ms (")
 
 
 @pytest.mark.parametrize(

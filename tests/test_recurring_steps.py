@@ -140,6 +140,8 @@ def test_what_costs_more_than_anything_profiled_comes_first_and_its_throughput_b
     assert verdict.headline.endswith(lead)  # one short sentence, and nothing of the profiled steps
     assert " profiled step" in verdict.sentences[0] and ". Of the profiled steps: " in verdict.sentences[0]
     assert " such a one. " in verdict.sentences[0]
+    of_other_steps = [one for one in verdict.sentences if "is compute" in one]
+    assert all(" step as profiled is" in one or " step without recording is" in one for one in of_other_steps)
     assert verdict.advice.startswith("see what every 4th step does")
     assert "It does 908.7 samples/s between the longer steps, 454.5 with them." in verdict.text
     page = page_text(RunFolder(tmp_path / "run"), answer)
@@ -210,7 +212,7 @@ def test_what_the_window_shows_of_them_is_one_cause_told_once(tmp_path: Path) ->
     assert not [one for one in answer.findings if one.rank is not None]
     verdict = run_verdict(answer)
     assert ": every 3rd step takes 60.0 ms longer than the others' 4.0 ms: 20.0 ms a step" in verdict.headline
-    there = "2 of the 6 profiled steps are such a one: on rank 1, its host does nothing that is recorded "
+    there = "2 of the 6 profiled steps are such a one. On rank 1, its host does nothing that is recorded "
     assert verdict.sentences[0].startswith(there)
     console = Console(record=True, width=400, file=StringIO())
     print_findings(console, answer, unsteady=False)

@@ -13,6 +13,8 @@ from scalescope.report.html import page_of, write_report
 from scalescope.report.page import Bars, render
 from scalescope.report.report_data import ReportData, read_report_data
 from scalescope.report.top.bars import run_bars, series_bars
+from scalescope.report.top.colours import meaning
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, Quality, Replay, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import StepTimes
@@ -151,7 +153,8 @@ def test_bars_of_one_drawing_are_of_like_steps() -> None:
     assert [label for label, _ in widths(run_bars(two))] == ["without recording"]
     drawn = series_bars([alone, two])
     assert [label for label, _ in widths(drawn)] == ["1 CPU rank, as profiled", "4 CPU ranks, as profiled"]
-    assert drawn is not None and "on 4 CPU ranks" in drawn.title and "without recording" not in drawn.title
+    assert drawn is not None and "on 4 CPU ranks" in drawn.title
+    assert "step without recording is of 1 of them" in drawn.title, "advice is of that step"
     both = series_bars([msgspec.structs.replace(two, world_size=2), two])
     assert all(label.endswith("without recording") for label, _ in widths(both))
 
@@ -278,3 +281,20 @@ def test_charts_that_are_folded_are_drawn_as_wide_as_those_that_are_not(tmp_path
     opened.write_text(page.read_text().replace('<details class="fold">', '<details class="fold" open>'))
     sizes = [re.findall(r'<svg[^>]*class="marks"[^>]*width="([\d.]+)"', open_page(one).dom) for one in (page, opened)]
     assert sizes[0] == sizes[1] and len(sizes[0]) >= 5 and all(float(width) > 300 for width in sizes[0])
+
+
+def test_an_edge_is_green_only_where_little_of_the_step_is_lost_beside_what_was_found() -> None:
+    """A green edge stood on a card whose parallel efficiency was 83.8%, since what was found cost a tenth at most."""
+    little = msgspec.structs.replace(BUCKETS, ms=1.0, low_ms=0.0, high_ms=1.0, fraction=0.01)
+    for lost, level in ((0.05, "good"), (0.16, "fair")):
+        run = run_answer("r", 2)
+        for one in run.ranks:
+            one.compute_ms = (1 - lost) * one.window_ms
+            for part in ("exposed_transfer", "exposed_wait", "exposed_unsplit", "exposed_memory", "idle_data",
+                         "idle_queued"):  # fmt: skip
+                setattr(one, f"{part}_ms", 0.0)
+            one.idle_launch_ms = lost * one.window_ms
+        run.findings = [little]
+        verdict = run_verdict(run)
+        assert verdict.level == level, (lost, verdict)
+        assert meaning("good", "step").startswith("up to 10%") and meaning("fair", "step").startswith("more than 10%")

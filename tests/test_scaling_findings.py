@@ -120,7 +120,7 @@ def test_launching_that_devices_hide_is_named_with_what_hides_it() -> None:
         evidence=(EvidenceRow(kind="figure", name=HIDDEN),),
     )  # fmt: skip
     sentence = first_sentence([behind, late], 12.0, 2)
-    assert "without what devices do beyond that" in sentence and "what comes before it is rank 1, 2.5 ms" in sentence
+    assert "without what devices do beyond that" in sentence and "hat comes before it is rank 1, 2.5 ms" in sentence
 
 
 def test_what_may_cost_nothing_makes_nobody_a_straggler() -> None:

@@ -5,7 +5,7 @@ import statistics
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.report.replayed import fewer_replayed
+from scalescope.report.replayed import fewer_replayed, why_fewer
 from scalescope.scaling.answer import AsRun, Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
@@ -73,10 +73,13 @@ def step_of_job(run: RunAnalysis, where: str = "") -> str:
     fewer = fewer_replayed(run)
     which, take = ("the profiled ones", "take")
     if fewer is not None:
-        which, take = f"{fewer.steps} of the {fewer.of} profiled ones", "takes" if fewer.steps == 1 else "take"
+        which, take = (
+            f"{fewer.steps} of the {fewer.of} profiled ones{why_fewer(run)}",
+            "takes" if fewer.steps == 1 else "take",
+        )
     return (
         f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}, by "
-        f"{_BY[told.untraced_by or 'steps']}; {which}, of which the rest is told, {take} "
+        f"{_BY[told.untraced_by or 'steps']}. The rest is told of {which}, which {take} "
         f"{milliseconds(step.value + beyond)} without recording, {than}."
     )
 
@@ -104,6 +107,12 @@ def shown_step(run: RunAnalysis) -> list[Split]:
         return told
     own, all_of_it = (statistics.fmean(one.window_ms for one in ranks) for ranks in (told, whole))
     return whole if abs(own - all_of_it) <= OTHER_STEPS * all_of_it else told
+
+
+def name_of_shown(run: RunAnalysis) -> str:
+    """Return what the step is called that `shown_step` returns, beside one that all of a job's steps tell."""
+    known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
+    return "without recording" if known and shown_step(run) == step_as_run(run)[1] else "as profiled"
 
 
 def is_likely(run: RunAnalysis) -> bool:

@@ -5,6 +5,7 @@ Tables, bars and growths as profiled are of all of them, so both are never told 
 
 from dataclasses import dataclass
 
+from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.scaling.answer import RunAnalysis
 
@@ -29,6 +30,28 @@ class Replayed:
         return f"Of the {self.of} profiled steps {self.steps} can be replayed, {milliseconds(self.traced_ms)}{mean}"
 
 
+#: Why a window has fewer steps than it was to.
+_WHY = {
+    "many_operators": "a step has many operators",
+    "loop_ended": "the loop ended",
+    "no_room": "profiler.max_mib was reached",
+}
+
+
+def why_fewer(run: RunAnalysis) -> str:
+    """Return in brackets why fewer steps were recorded than asked for, or than the default, after a space; or ""."""
+    told = run.fewer_recorded
+    return "" if told is None else f" (not {told.wanted}, as {_WHY[told.why]})"
+
+
+def fewer_steps_sentence(run: RunAnalysis) -> str:
+    """Return the same as a sentence, where no other one tells how many steps were profiled; or ""."""
+    if run.fewer_recorded is None or fewer_replayed(run) is not None:
+        return ""
+    recorded = max(one.steps for one in run.ranks)
+    return f"{counted(recorded, 'step')} {'was' if recorded == 1 else 'were'} profiled{why_fewer(run)}."
+
+
 def fewer_replayed(run: RunAnalysis) -> Replayed | None:
     """Return which of a run's profiled steps are replayed; None where all are, or none is."""
     told, replay = run.as_run, run.replay
@@ -36,3 +59,15 @@ def fewer_replayed(run: RunAnalysis) -> Replayed | None:
         return None
     recorded = max((one.steps for one in run.ranks), default=0)
     return Replayed(told.steps, recorded, replay.traced_ms) if told.steps < recorded else None
+
+
+def beside_all(run: RunAnalysis, all_ms: float) -> str:
+    """Return of which steps a run's mean of all profiled ones is, and of which the one without recording; "" where no
+    other one is told."""
+    fewer, told = fewer_replayed(run), run.as_run
+    if fewer is None or told is None or told.replayed_ms is None:
+        return ""
+    return (
+        f"{milliseconds(all_ms)} is the mean of all {fewer.of} profiled steps, recording included; the "
+        f"{milliseconds(told.replayed_ms.value)} step without recording is of {fewer.steps} of them."
+    )

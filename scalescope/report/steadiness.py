@@ -8,6 +8,7 @@ from scalescope.report.replayed import fewer_replayed
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
+from scalescope.scaling.as_run.of_job import beyond_the_job_ms
 from scalescope.scaling.finding import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import (
     contradict,
@@ -203,7 +204,16 @@ def _apart(as_run: AsRun | None, off_ms: float, recording: float | None) -> str:
 
 
 def _apart_from_job(run: RunAnalysis) -> str:
-    """Return how long profiled steps are without recording, beside the job's own."""
+    """Return how long profiled steps are without recording, beside the job's own; where both lengths are told, by how
+    much they differ."""
+    if step_of_job(run) and run.as_run is not None and run.as_run.step_ms:
+        share = beyond_the_job_ms(run.as_run) / run.as_run.step_ms
+        than = "longer" if share > 0 else "shorter"
+        fewer = fewer_replayed(run)
+        which = "the profiled steps are"
+        if fewer is not None:
+            which = f"{fewer.steps} of the {fewer.of} profiled steps {'is' if fewer.steps == 1 else 'are'}"
+        return f"without recording {which} {percent(abs(share))} {than} than the job's own"
     told, parts_ms = run.as_run, run.as_run.parts_ms if run.as_run is not None else None
     if told is None or told.step_ms is None or parts_ms is None:
         return "the profiled steps are not like the job's own"

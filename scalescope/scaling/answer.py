@@ -26,7 +26,15 @@ from scalescope.scaling.answer_rows import (
     StepSplit,
     WaterfallPart,
 )
-from scalescope.scaling.answer_steps import Beside, GrowingSteps, LongerSteps, RecurringSteps, StepTimes, Throughput
+from scalescope.scaling.answer_steps import (
+    Beside,
+    FewerRecorded,
+    GrowingSteps,
+    LongerSteps,
+    RecurringSteps,
+    StepTimes,
+    Throughput,
+)
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason
 from scalescope.scaling.step_timeline import StepTimeline
@@ -259,6 +267,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
     windows: int = 1  # that all figures are of
+    fewer_recorded: FewerRecorded | None = None  # steps than the window was to; None: not so, or not known
     longer: LongerSteps | None = None  # they are of steps that had become longer
     recurring: RecurringSteps | None = None  # steps that are longer every so often, in the window or not
     growing: GrowingSteps | None = None  # each step is longer than the one before

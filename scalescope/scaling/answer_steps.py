@@ -111,6 +111,18 @@ class UnevenSteps(msgspec.Struct, frozen=True, kw_only=True):
     shortest: SteadyStretch
 
 
+#: A step has many operators, so that a few steps are trace enough; the loop's last step came first; or the traces would
+#: have been larger than profiler.max_mib.
+Why = Literal["many_operators", "loop_ended", "no_room"]
+
+
+class FewerRecorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A window recorded fewer steps than it was to."""
+
+    wanted: int  # that were asked for, or are recorded by default
+    why: Why
+
+
 class StepTimes(msgspec.Struct, kw_only=True):
     """The step outside the profiler's window beside the step inside: their difference is what profiling costs.
 

@@ -11,6 +11,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo
 from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.fewer_recorded import fewer_recorded
 from scalescope.scaling.findings.cores import core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.join.explained import Explained
@@ -174,6 +175,7 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.quality.reasons.append(f"steps.jsonl: {error}")
         rows = []
     add_steps(analysis, rows_of_answer(analysis, rows))
+    analysis.fewer_recorded = fewer_recorded(analysis, _settings(folder), rows)
     _add_cores(analysis, info)
     keep(analysis, analysis.findings)  # its steps may tell what no window met
     if analysis.throughput is not None and facts is not None:

@@ -8,6 +8,7 @@ from scalescope.records.rows import SweepRow
 from scalescope.report.advice.unsteady import is_unsteady_series
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.panels.advice import tried_table
+from scalescope.report.replayed import beside_all
 from scalescope.report.terminal.console import print_line
 from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.terminal.tables import print_table
@@ -53,6 +54,9 @@ def print_study(
         for fall in (fall for fall in study.waterfall if fall.series == series):
             _print_waterfall(console, fall, kinds.get(points[0].run) if points else None)
         largest = [run for run in runs if points and run.name == points[-1].run]
+        for fall in [fall for fall in study.waterfall if fall.series == series][-1:]:
+            for told in filter(None, (beside_all(run, fall.to_step_ms) for run in largest)):
+                print_line(console, told)
         for run in largest:
             print_findings(console, run, unsteady=is_unsteady_series(study, series, runs))
     for verdict in verdicts:

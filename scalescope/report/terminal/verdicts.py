@@ -10,7 +10,7 @@ from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.late.together import by_itself, cure_of
-from scalescope.report.text.recurring import doing_of, leads, recurring_advice, recurring_clause
+from scalescope.report.text.recurring import leads, recurring_advice, recurring_clause, with_doing
 from scalescope.scaling.answer import RunAnalysis
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
@@ -42,7 +42,7 @@ def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> Non
     console.print()
     console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
     if recurring is not None:  # the rows of all steps tell, whatever the profiled ones were like
-        print_line(console, f"1. {recurring_clause(recurring)}{doing_of(recurring)}.")
+        print_line(console, f"1. {with_doing(recurring_clause(recurring), recurring)}.")
         print_line(console, f"   {capitalized(recurring_advice(recurring))}.", "dim")
         if not findings:
             return

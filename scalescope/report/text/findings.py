@@ -17,6 +17,7 @@ from scalescope.report.text.late.together import (
     whose,
     with_the_others,
 )
+from scalescope.report.text.long import and_then, with_cause
 from scalescope.report.text.of_step import share
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
@@ -106,19 +107,15 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int, *, w
         return f"{'; '.join([told.removesuffix('.'), *(f'{subject(one)}: {because(one)}' for one in same)])}."
     if others and is_all_of_it(findings[0]):
         nothing = ", or nothing" if is_within_noise(others[0]) and not is_certain(others[0]) else ""
-        return (
-            f"{told.removesuffix('.')}; beside it {subject(others[0])} may cost {cost(others[0])}{nothing}: "
-            f"{because(others[0])}."
+        return and_then(
+            told, f"beside it {subject(others[0])} may cost {cost(others[0])}{nothing}: {because(others[0])}"
         )
     if (beside := beside_waits(findings)) is not None:
-        return (
-            f"{told.removesuffix('.')}; beside it {subject(beside)} {_verb(beside)} {cost(beside)}: {because(beside)}."
-        )
+        return and_then(told, f"beside it {subject(beside)} {_verb(beside)} {cost(beside)}: {because(beside)}")
     if (before := hiding(findings)) is not None:
-        return (
-            f"{told.removesuffix('.')}; what comes before it is {subject(before)}, {cost(before)}: {because(before)}."
-        )
+        return and_then(told, f"what comes before it is {subject(before)}, {cost(before)}: {because(before)}")
     if (other := as_costly(findings)) is not None:
+        # which of them it is no order tells: one sentence names both, however long
         return f"{told.removesuffix('.')}; {subject(other)} may cost as much, {cost(other)}: {because(other)}."
     return told
 
@@ -189,14 +186,14 @@ def headline(
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         size = up_to(finding) if beside else cost(finding)
-        return f"{nobody}{subject(finding)} may cost {size} {whole}, or nothing: {because(finding)}."
+        return f"{with_cause(f'{nobody}{subject(finding)} may cost {size} {whole}, or nothing', because(finding))}."
     if (also := finding.also_late) is not None and also.order == "together":
         return (
             f"{with_the_others(finding)} cost {cost_together(finding, also)} {whole} together; {subject(finding)}: "
             f"{because(finding)}."
         )
-    told = f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}{provided(finding)}: {because(finding)}"
-    return f"{told}{_why_more(finding)}{then_the_latest(finding)}."
+    told = f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}{provided(finding)}"
+    return f"{with_cause(told, because(finding))}{_why_more(finding)}{then_the_latest(finding)}."
 
 
 #: A cost that is larger than its cause by more than this share says why.
@@ -280,7 +277,7 @@ def line(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Fi
     size = f": {cost(finding)}{share(finding, run)}{provided(finding)}{noise}" if finding.ms is not None else ""
     if is_doubtful_beside(finding, findings):
         size = f": {up_to(finding)}, within noise"
-    return f"{who}{name(finding)}{size}: {because(finding)}"
+    return with_cause(f"{who}{name(finding)}{size}", because(finding))
 
 
 def todo(finding: Finding, run: RunAnalysis | None = None) -> str:

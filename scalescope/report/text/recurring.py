@@ -3,6 +3,7 @@
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import capitalized, milliseconds, ordinal
 from scalescope.report.text.findings import because
+from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding import is_late, is_now_and_then, is_of_steady_steps, is_within_noise
@@ -45,23 +46,25 @@ def _longer(found: RecurringSteps) -> str:
 def recurring_sentence(run: RunAnalysis, found: RecurringSteps) -> str:
     """Return the same with how many of them were recorded, in a sentence."""
     recorded = recorded_of(run, found)
-    known = f"and {recorded}{doing_of(found)}" if recorded else "by the job's own clock"
-    return f"{capitalized(recurring_clause(found))}, {known}."
+    clause = capitalized(recurring_clause(found))
+    return (
+        f"{clause}. {capitalized(with_doing(recorded, found))}." if recorded else f"{clause}, by the job's own clock."
+    )
 
 
-def doing_of(found: RecurringSteps) -> str:
-    """Return what a window shows them to do, after a colon; "" where none does."""
+def with_doing(told: str, found: RecurringSteps) -> str:
+    """Return what is told of them, and what a window shows them to do, where one does; without a full stop."""
     if found.doing is None:
-        return ""
+        return told
     where = f"on rank {found.doing.rank}, " if found.doing.rank is not None else ""
-    return f": {where}{because(found.doing)}"
+    return with_cause(told, f"{where}{because(found.doing)}")
 
 
 def recurring_advice(found: RecurringSteps) -> str:
     """Return what to do about them."""
     return (
         f"see what every {ordinal(found.every)} step does beside training (validation, saving, logging, "
-        "waiting for batches that come several at a time), "
+        "loading several batches at once), "
         f"and do it less often or in the background: at most {milliseconds(found.mean_ms)} a step"
     )
 

@@ -15,9 +15,10 @@ from scalescope.report.as_run import (
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent, rank_list
 from scalescope.report.page import Bar, Bars, Stretch
-from scalescope.report.replayed import fewer_replayed
+from scalescope.report.replayed import beside_all, fewer_replayed
 from scalescope.report.steadiness import beside_measured
 from scalescope.report.text.late.rank import LateRank, late_rank, splits_of
+from scalescope.report.text.recurring import is_told
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
@@ -65,7 +66,10 @@ def _which_steps(runs: Sequence[RunAnalysis], *, profiled: bool) -> str:
     if not any(is_shown_alone(run) and fewer_replayed(run) is not None for run in runs):
         return ""
     if profiled:
-        return " Bars are means of all profiled steps."
+        last = runs[-1]
+        own = statistics.fmean(one.window_ms / max(one.steps, 1) for one in last.ranks)
+        beside = beside_all(last, own)
+        return f" Bars are means of all profiled steps.{f' {beside}' if beside else ''}"
     return " Bars are of the profiled steps that can be replayed, all but a window's last."
 
 
@@ -130,6 +134,8 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
 def _is_as_profiled(run: RunAnalysis) -> bool:
     """Tell whether a step as run is known to be the one as profiled."""
     known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
+    if run.recurring is not None and is_told(run):
+        return False  # a window that met a longer one is of other steps than the job's median
     return known and not differs(run) and not _of_others(run) and not differs_by_noise(run)
 
 

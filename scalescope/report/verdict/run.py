@@ -10,6 +10,7 @@ from scalescope.report.as_run import (
     contradiction,
     instead_of_its_own,
     is_likely,
+    name_of_shown,
     name_of_step,
     not_reached,
     shown_step,
@@ -23,6 +24,7 @@ from scalescope.report.drawing.numbers import (
 )
 from scalescope.report.drawing.parts import ALL, Part
 from scalescope.report.panels.lost import beside_noise, lost_clause
+from scalescope.report.replayed import fewer_steps_sentence
 from scalescope.report.sentences import (
     WORTH_SAYING,
     Level,
@@ -36,7 +38,6 @@ from scalescope.report.text.growing import growing_advice, growing_clause
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.text.recurring import (
-    doing_of,
     is_told,
     leads,
     pace,
@@ -44,6 +45,7 @@ from scalescope.report.text.recurring import (
     recurring_advice,
     recurring_clause,
     recurring_sentence,
+    with_doing,
 )
 from scalescope.report.text.unexplained import is_hardly_explained, unexplained_loss
 from scalescope.report.verdict.notes import (
@@ -137,6 +139,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
     knows = run.ranks and run.quality.verdict != "unusable"
     told = _of_parts(run) if knows else _without_parts(run)
     notes = throughput_sentences(run)
+    notes += [fewer] if (fewer := fewer_steps_sentence(run)) else []
     notes += window_sentences(run)
     beside = finding_text.doubtful_above(run.findings) if run.findings else None
     besides = finding_text.beside_waits(run.findings)
@@ -184,9 +187,17 @@ def _loss(run: RunAnalysis) -> _Loss:
     return _Loss(window, means[0][1], lost)
 
 
+def _which(run: RunAnalysis) -> str:
+    """Return what the step is called whose parts are told where another one's length is, too; else ""."""
+    if step_of_job(run):
+        return name_of_step(run)
+    return name_of_shown(run) if run.recurring is not None and leads(run) else ""
+
+
 def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:
     # where the step as run is told beside it, the profiled one's length is told with that, once
-    step = "profiled step" if run.findings and step_of_job(run) else f"{milliseconds(loss.step_ms)} step"
+    step = f"{milliseconds(loss.step_ms)} step {_which(run)}".rstrip()
+    step = "profiled step" if run.findings and step_of_job(run) else step
     share = f"{percent(loss.compute)} of the {step} is compute"
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
@@ -195,7 +206,7 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     """Return what is told first where findings say what costs the step."""
     share, found = _share_of_compute(run, loss), loss.parts
     shares = f"{share}; {listing(found)}." if found else f"{share}."
-    which = name_of_step(run) if step_of_job(run) else ""
+    which = _which(run)
     first = finding_text.headline_of_all(run.findings, loss.step_ms, run.world_size, shares, which=which)
     lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks  # what seems to be idle may be what is missing
     lead = (
@@ -205,6 +216,8 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     explained += [first.doubtful] if first.doubtful else []
     unexplained = lead or first.is_otherwise
     level: Level = level_of(loss.compute if unexplained else _left(run.findings, loss))
+    if run.findings[0].ms is not None:  # what is named is not all that is lost; where nothing is wrong, none of it is
+        level = _worse(level, "good" if level_of(loss.compute) == "good" else "fair")
     if run.findings[0].code == "profiler_cost":
         level = "unknown"
     return _Told(level, f"{lead}{first.text}", explained, has_lead=bool(lead))
@@ -304,7 +317,7 @@ def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
     """Put first what all steps tell, where the profiled ones are not like them."""
     if run.recurring is not None and leads(run):
         told.level = _worse(told.level, level_of(pace(run.recurring)))  # of all steps, whatever those few hold
-        recorded = f"{capitalized(recorded_of(run, run.recurring))}{doing_of(run.recurring)}"
+        recorded = with_doing(capitalized(recorded_of(run, run.recurring)), run.recurring)
         whole = capitalized(told.headline) if doubt else f"Of the profiled steps: {told.headline}"
         told.explained.insert(0, f"{recorded}. {whole}")
         told.headline = f"{recurring_clause(run.recurring)}."

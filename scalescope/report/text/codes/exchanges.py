@@ -93,7 +93,7 @@ def exchanged(finding: Finding, *, alone: bool = True) -> str:
         return text + told
     if not is_all_of_it(finding):
         return text
-    return f"{text}; that is what the job sends{', and no fault is found in it' * alone}"
+    return f"{text}. That is what the job sends{', and no fault is found in it' * alone}"
 
 
 def exposed(finding: Finding) -> str:

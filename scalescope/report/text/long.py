@@ -1,0 +1,24 @@
+"""Sentences that would be too long to be read at once, as two."""
+
+from scalescope.report.drawing.numbers import capitalized
+
+#: A sentence of more words is said as two.
+MOST_WORDS = 35
+
+
+def with_cause(told: str, why: str) -> str:
+    """Return what is told and why, after a colon, or in a sentence of its own; without a full stop."""
+    return _in_one_or_two(told, f": {why}", why)
+
+
+def and_then(told: str, then: str) -> str:
+    """Return a sentence and what belongs to it, after a semicolon, or in a sentence of its own."""
+    told = told.removesuffix(".")
+    return f"{_in_one_or_two(told, f'; {then}', then)}."
+
+
+def _in_one_or_two(told: str, more: str, apart: str) -> str:
+    one = f"{told}{more}"
+    begins_with = apart.split(" ", 1)[0].replace("'", "")  # a kernel's name is no word to begin with
+    last = one.rpartition(". ")[2]
+    return one if len(last.split()) <= MOST_WORDS or not begins_with.isalnum() else f"{told}. {capitalized(apart)}"
