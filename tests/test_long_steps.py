@@ -93,7 +93,7 @@ def test_what_no_window_met_comes_first_and_the_rate_holds_it(tmp_path: Path) ->
     assert answer.advice[0].cure == "load_faster"
     verdict = run_verdict(answer)
     assert "loading data costs 3.0 ms" in verdict.headline and "a step in the mean, 57.7% of it" in verdict.headline
-    assert "in 8 of 120 steps the hosts wait 45.0 ms for a batch" in verdict.headline
+    assert "n 8 of 120 steps the hosts wait 45.0 ms for a batch" in verdict.headline
     assert "unsteady" not in verdict.headline  # what makes its steps differ is known
     assert answer.throughput is not None
     overall = answer.throughput.samples_per_s * STEP_MS / 5.2
