@@ -21,6 +21,7 @@ Json = dict[str, Any]
 LOOP, BACKWARD = 101, 102
 STEPS = 5
 KERNEL_US = 40.0
+BASE_NS = 1_790_857_026_000_000_000
 
 
 class HostTrace:
@@ -32,6 +33,7 @@ class HostTrace:
         self.events: list[Json] = []
         self.clock, self.thread = 1_000.0, LOOP
         self.device_free, self.correlation = 0.0, 0
+        self.collections: list[Json] = []
 
     def event(self, category: str, name: str, start: float, end: float, tid: int, pid: int = 1, **args: Any) -> None:
         self.events.append({"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": round(start, 3),
@@ -40,6 +42,14 @@ class HostTrace:
     def idle(self, us: float) -> None:
         """Nothing is recorded for so long."""
         self.clock += us
+
+    def collects(self, us: float) -> None:
+        """Python collects its garbage for so long, which the header alone says."""
+        start = BASE_NS + round(1e3 * self.clock)
+        self.clock += us
+        self.collections.append(
+            {"start_ns": start, "end_ns": start + round(1e3 * us), "generation": 2, "thread": self.thread}
+        )
 
     def python(self, us: float = 6.0) -> None:
         """What Python takes between two operators."""
@@ -126,7 +136,8 @@ class HostTrace:
             "schemaVersion": 1,
             "deviceProperties": [{"id": self.rank, "name": "Made-up device"}],
             "distributedInfo": {"backend": "nccl", "rank": self.rank, "world_size": self.world_size},
-            "baseTimeNanoseconds": 1_790_857_026_000_000_000,
+            "baseTimeNanoseconds": BASE_NS,
+            **({"scalescope": {"collections": self.collections}} if self.collections else {}),
             "traceEvents": self.events,
         }
 

@@ -54,6 +54,7 @@ Cure = Literal[
     "launch_apart",  # in a process of its own, what another thread of this one launches
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
+    "collect_less",  # of Python's garbage
     "less_python",  # at a place that a host comes to many times a step
     "tensors_not_objects",  # are to be exchanged
     "do_less_often",  # what some steps do beside training
@@ -202,6 +203,8 @@ CORES_BY_TURNS = "cores_by_turns"
 LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
 #: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
 LOCK_WAITS = "lock_waits"
+#: Evidence that Python collects its garbage, `calls` times a step, which takes `ms`: its own collector tells.
+GARBAGE = "garbage_collection"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
 STEADY_STEPS = "steady_steps"
 #: Evidence that all steps say how late a rank is, whatever its window holds: `ms` in the mean, of `value` steps.

@@ -51,6 +51,10 @@ CURES: dict[Cure, CureText] = {
         "find what holds that host up",
         "py-spy dump on that rank; gc.freeze() and gc.disable() in the loop; no I/O in the step",
     ),
+    "collect_less": CureText(
+        "let Python collect its garbage less often",
+        "gc.freeze() before the loop, gc.disable() in it, and gc.collect() every few hundred steps, on all ranks alike",
+    ),
     "less_python": CureText(
         "do less in Python at that place",
         "no hook on each gradient, no callback or log after each layer: once a step for all of them, or rarely",

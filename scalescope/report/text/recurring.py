@@ -2,6 +2,7 @@
 
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import capitalized, milliseconds, ordinal
+from scalescope.report.text.cures import cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
@@ -62,6 +63,9 @@ def with_doing(told: str, found: RecurringSteps) -> str:
 
 def recurring_advice(found: RecurringSteps) -> str:
     """Return what to do about them."""
+    known = found.doing.remedy if found.doing is not None else None
+    if known is not None and known.cure == "collect_less":
+        return f"{cure_text(known)}: at most {milliseconds(found.mean_ms)} a step"
     return (
         f"see what every {ordinal(found.every)} step does beside training (validation, saving, logging, "
         "loading several batches at once), "

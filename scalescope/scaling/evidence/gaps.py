@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
-from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS, HostTimeline, Mask, Spans
+from scalescope.scaling.evidence.host_timeline import COLLECTOR, SHORTEST_GAP_NS, HostTimeline, Mask, Spans
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, backward_begins
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
@@ -48,6 +48,11 @@ class GapLocation(msgspec.Struct, frozen=True, order=True):
     after: str  # the one that begins or ends next
     inside: str  # the innermost that is open meanwhile
     copies_follow: bool = False  # of a gap before the first operator: the device's next work is a copy of host memory
+
+    @property
+    def is_collector(self) -> bool:
+        """Whether Python collects its garbage there, which is one place."""
+        return self.inside == COLLECTOR
 
 
 class PlacedGaps(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,10 +109,21 @@ def locate(host: HostTimeline, stretches: Intervals, loading: Intervals) -> "Loc
     before[phase == _BEFORE] = -1
     after[phase == _AFTER] = -1
     inside = _insides(host.operators, stretches)
+    # the collector is one place, wherever something was allocated that made Python collect
+    collected = collects(host, stretches)
+    if collected.any():
+        phase[collected], before[collected], after[collected] = _BETWEEN, -1, -1
+        inside[collected] = host.names.index(COLLECTOR)
     keys = np.stack([phase, before, after, inside])
     found, place = np.unique(keys, axis=1, return_inverse=True)
     computes = np.array([*_compute(host.names), False], bool)[inside]
     return Located(*stretches, step, place.reshape(-1).astype(np.int64), found, inside >= 0, computes)
+
+
+def collects(host: HostTimeline, stretches: Intervals) -> Mask:
+    """Tell in which stretches Python collects its garbage: each begins and ends where a collection does, or outside."""
+    middle = (stretches.starts + stretches.ends) // 2
+    return covers(host.collections, middle)
 
 
 class Located(msgspec.Struct, frozen=True):

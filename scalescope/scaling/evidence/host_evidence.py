@@ -15,6 +15,7 @@ from scalescope.scaling.evidence.gaps import (
     NO_GAPS,
     Gaps,
     Located,
+    collects,
     inside_steps,
     locate,
     placed_gaps,
@@ -115,6 +116,8 @@ def collect_host_evidence(
     quiet = quiet_stretches(host)
     waiting = held_up(host) if device is not None else _awaits(quiet, communication, ended)
     located = locate(host, without(quiet, loading, waiting, compiling, host.recording), loading)
+    # of what Python collects it is known what it is: no others' turn on a core
+    unknown = located.of(~collects(host, located.intervals))
     gaps = located if device is not None else located.of(~located.computes)
     free = _free(gaps, communication, waiting) if device is None else None
     around = Enclosing(host)
@@ -142,11 +145,11 @@ def collect_host_evidence(
         late_ns=_late(host, shares),
         loading=_loadings(host, loading),
         gaps=placed_gaps(host, _long_ones(gaps) if calls_alone else gaps, _copies_first(host, device), free),
-        interruptions=interruptions(located, len(host)) if not calls_alone else None,
+        interruptions=interruptions(unknown, len(host)) if not calls_alone else None,
         interruptions_alone=(
-            interruptions_alone(located, len(host)) if device is not None and not calls_alone else None
+            interruptions_alone(unknown, len(host)) if device is not None and not calls_alone else None
         ),
-        lock_waits=lock_waits(located, len(host)) if not calls_alone else None,
+        lock_waits=lock_waits(unknown, len(host)) if not calls_alone else None,
         synchronising=synchronisations(host, device, around) if device is not None else (),
         allocating=allocations(host, device, around) if device is not None else (),
         compiling=compilation(host, compiling),

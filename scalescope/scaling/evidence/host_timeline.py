@@ -16,13 +16,15 @@ from scalescope.scaling.rank.recorded import standstill
 from scalescope.scaling.rank.step_sources.profiler import PROFILER_STEP
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
-from scalescope.scaling.trace.intervals import Intervals, Ints, is_among, union
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, is_among, union
 from scalescope.scaling.trace.trace import HostSpans, Ids, Stretches, Trace
 
 Mask = npt.NDArray[np.bool_]
 
 #: Shorter gaps are what Python takes between operators, ns.
 SHORTEST_GAP_NS = 20_000
+#: What a gap lies inside of in which Python collects its garbage, as if that were an operator.
+COLLECTOR = "scalescope:gc"
 
 
 class Spans(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ class HostTimeline(msgspec.Struct, frozen=True):
     calls: Spans  # of the runtime and the driver
     annotations: Spans  # on the loop's thread, without the steps' own
     beside: Ints  # when threads of the process that run no operators put work on the device, ascending
+    collections: Intervals  # of Python's garbage on these threads, a disjoint set: where the trace's header says so
     still: Intervals  # at least SHORTEST_GAP_NS long each: where no operator, call or step begins or ends
 
     def __len__(self) -> int:
@@ -95,6 +98,8 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
         return None
     annotations = _spans(trace.annotations, threads[:1], base)
     names, operators = _with_object_collectives(trace.names, operators, threads[0])
+    collections = _collections(trace, threads)
+    names = [*names, COLLECTOR] if collections.starts.size else names
     own = np.array([PROFILER_STEP.match(name) is None for name in trace.names], bool)
     instants = np.concatenate([operators.start, operators.end, calls.start, calls.end])
     instants.sort()
@@ -115,6 +120,8 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
     else:
         edges = np.array([instants[0], instants[-1] + 1], np.int64)
         numbers = (0,)
+    if collections.starts.size:  # what lies between two operators may be one of them in part
+        instants = np.sort(np.concatenate((instants, *collections)))
     return HostTimeline(
         names=names,
         numbers=numbers,
@@ -125,7 +132,20 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
         calls=calls,
         annotations=annotations.of(own[annotations.name]),
         beside=_launched_beside(trace, threads) + base,
+        collections=collections,
         still=_long_enough(instants),
+    )
+
+
+def _collections(trace: Trace, threads: list[int]) -> Intervals:
+    """Return when these threads collected Python's garbage, absolute ns."""
+    found = [one for one in trace.header.own.collections if one.thread in threads and one.end_ns > one.start_ns]
+    if not found:
+        return EMPTY
+    return union(
+        Intervals(
+            np.array([one.start_ns for one in found], np.int64), np.array([one.end_ns for one in found], np.int64)
+        )
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from scalescope.hardware.boards import Reported, is_generic, name_amd_device
+from scalescope.records.steps.garbage import GarbageCollection
 from scalescope.records.steps.recording import RecordingBursts, WindowFacts
 
 #: What no header holds is no number to count with: it is left out, and the header is said not to decode.
@@ -63,12 +64,14 @@ class OwnMetadata(msgspec.Struct, frozen=True):
 
     `untraced_step_ms`: steps that ran before the window, where somebody wrote them there (`add_metadata_json`).
     `window`, `bursts`: the steps beside the window, and what recording costs that host, where our own measuring did.
+    `collections`: when Python collected its garbage meanwhile.
     """
 
     host: str = ""
     untraced_step_ms: list[float] = []
     window: WindowFacts | None = None
     bursts: RecordingBursts | None = None
+    collections: list[GarbageCollection] = []
     bundle: bool = False  # all ranks in one file, as `scalescope perfetto` writes it
 
 

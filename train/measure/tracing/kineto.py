@@ -19,7 +19,9 @@ import torch
 from isal import igzip
 from torch.profiler import _KinetoProfile, record_function
 
+from scalescope.records.steps.garbage import GarbageCollection
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.garbage import GarbageWatch
 from scalescope.train.measure.tracing.profile import let_go, prepared_profile
 from scalescope.train.measure.tracing.trace_budget import TraceBudget
 from scalescope.train.settings import ProfilerConfig
@@ -37,10 +39,14 @@ class _Recorded:
     steps: list[int]
     written: BinaryIO | OSError | RuntimeError  # as Kineto wrote it, gzipped, in a file without a name; or why not
     unfinished: int | None  # a step that was annotated and never ended
+    collections: list[GarbageCollection]  # of Python's garbage
 
     def header(self, metadata: Mapping[str, Any], later: Mapping[str, Any]) -> bytes:
         """Return what its trace's header says of it, as the beginning of the file in place of its `{`."""
-        return b'{"scalescope": ' + msgspec.json.encode({**metadata, "steps": self.steps, **later}) + b","
+        return b'{"scalescope": ' + msgspec.json.encode({**metadata, **self._own(), **later}) + b","
+
+    def _own(self) -> dict[str, Any]:
+        return {"steps": self.steps, **({"collections": self.collections} if self.collections else {})}
 
 
 class Tracer:
@@ -81,6 +87,7 @@ class Tracer:
         self._done: list[_Recorded] = []
         self._kept: list[_KinetoProfile] = []
         self._kept_events = 0
+        self._garbage = GarbageWatch()
         self._attached = False  # whether the device's tracing library is, since a recording
         self.remarks: list[str] = []
 
@@ -106,6 +113,7 @@ class Tracer:
         self._open = self._open or self._prepare()
         if step == window.active:
             self._open.start_trace()
+            self._garbage.start()
 
     def after(self, window: Window, step: int) -> None:
         """End the recording after a window's last step."""
@@ -127,6 +135,7 @@ class Tracer:
             if next_step < window.active:
                 self._open.start_trace()  # Kineto would stay prepared, and the next profiler find it so
             self._open.stop_trace()
+            self._garbage.stop()
             self._open = None
 
     def let_go(self) -> None:
@@ -167,11 +176,13 @@ class Tracer:
     def _finish(self, window: Window, end: int, unfinished: bool = False) -> None:
         assert self._open is not None
         steps = list(range(window.active, end))
+        collections = self._garbage.stop()
         self._open.stop_trace()
         if self._budget.events_per_step is None:
             self._count(self._open, len(steps))
         self._budget.spend(len(steps))
-        self._done.append(_Recorded(steps, self._written(self._open, steps), end if unfinished else None))
+        written = self._written(self._open, steps)
+        self._done.append(_Recorded(steps, written, end if unfinished else None, collections))
         self._keep(self._open, len(steps))
         self._open = None
 

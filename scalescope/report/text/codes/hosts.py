@@ -21,6 +21,7 @@ from scalescope.scaling.finding import (
     CORES_BY_TURNS,
     ELEMENTS_READ,
     EVERY,
+    GARBAGE,
     HIDDEN,
     IN_STEPS,
     LATE,
@@ -96,11 +97,11 @@ def stall(finding: Finding) -> str:
         where = f" in {row.name.removeprefix('gap_in ')}, which pickles and unpickles"
     elif place in OBJECT_COLLECTIVES.values():
         where += ", which pickles"
-    whose = host_does(finding, "do", "does")
+    does = _stands_still(finding, row)
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
         keeps = host_does(finding, "keep", "keeps")
         return f"{some[0]} {keeps} nothing running for {some[1]} longer than in the others"
-    nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(row.ms)}"
+    nothing = f"{does} for {milliseconds(row.ms)}"
     if is_of_one_step(finding) or finding.backed == "bound":
         beside = f" a step, the others' for {milliseconds(row.others_ms)} at most" if row.others_ms is not None else ""
         return f"{nothing}{beside}{where}"
@@ -109,23 +110,39 @@ def stall(finding: Finding) -> str:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         several = sum(one.name.startswith("gap_before ") for one in finding.evidence) > 1
         longest = milliseconds(row.ms if several else steps.ms)
-        nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {longest} {often}"
+        nothing = f"{does} for {longest} {often}"
     if (every := row_of(finding, EVERY)) is not None and every.value is not None:
-        nothing += f", every {ordinal(round(every.value))} one,"
+        nothing += f", every {ordinal(round(every.value))} one{',' * bool(where)}"
     if (each := each_pass(finding, row)) is not None:
+        whose = host_does(finding, "do", "does")
         nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}"
         return f"{nothing}{_elsewhere(finding, row)}{_shown(finding)}"
     return f"{nothing}{where}{_elsewhere(finding, row)}{_shown(finding)}{in_all_steps(finding)}"
 
 
+def _stands_still(finding: Finding, row: EvidenceRow) -> str:
+    """Return what a host does meanwhile: only Python's collector says so itself."""
+    if row.name == GARBAGE:
+        return f"{host_does(finding, 'run', 'runs')} Python's garbage collector (gc)"
+    return f"{host_does(finding, 'do', 'does')} nothing that is recorded {_UNRECORDED}"
+
+
 def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
     """Return where else a host stands still as well: what a stall costs is of all its places."""
     places = [
-        f"for {milliseconds(row.ms)} before {called(row.name.removeprefix('gap_before '))}"
+        f"for {milliseconds(row.ms)} {_at(row)}"
         for row in finding.evidence
-        if row is not told and row.name.startswith("gap_before ") and row.ms is not None
+        if row is not told and row.name.startswith(("gap_before ", GARBAGE)) and row.ms is not None
     ]
+    if told.name == GARBAGE and places:
+        return f", and nothing that is recorded {listing(places)}"
     return f", and also {listing(places)}" if places else ""
+
+
+def _at(row: EvidenceRow) -> str:
+    if row.name == GARBAGE:
+        return "in Python's garbage collector"
+    return f"before {called(row.name.removeprefix('gap_before '))}"
 
 
 def _shown(finding: Finding) -> str:

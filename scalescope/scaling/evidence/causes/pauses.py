@@ -248,5 +248,5 @@ def _period(common: CommonSteps, ns: Ints) -> int | None:
 
 def _is_of_recording(common: CommonSteps, place: GapLocation, ns: Ints) -> bool:
     """Tell whether a pause is a single one in the window's first step, before its backward pass, and of its length."""
-    first = place.phase in ("before_first", "forward") and np.flatnonzero(ns).tolist() == [0]
-    return first and not common.on_cpu and int(ns[0]) <= _BEGINS_WITHIN_NS
+    early = place.phase in ("before_first", "forward") or place.is_collector
+    return early and np.flatnonzero(ns).tolist() == [0] and not common.on_cpu and int(ns[0]) <= _BEGINS_WITHIN_NS

@@ -42,6 +42,7 @@ def starved_causes(common: CommonSteps, pauses: Sequence[HostCause] = ()) -> lis
     `pauses`: stalls in some steps, which have a place and are nobody's turn on a core.
     """
     found = []
+    pauses = [one for one in pauses if one.place is None or not one.place.is_collector]  # no interruption to begin with
     lost = without_pauses(common, pauses, common.table(lambda one: one.interruptions.ns if one.interruptions else None))
     count = common.table(lambda one: one.interruptions.count if one.interruptions else None)
     places = [own.places if (own := one.interruptions) else 0 for one in common.by_rank.values()]

@@ -13,7 +13,17 @@ from scalescope.scaling.evidence.causes.stalls import of_objects
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_BEGIN_WITH
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
-from scalescope.scaling.finding import EACH_PASS, EVERY, IN_STEPS, LOCK_WAITS, READ_VALUES, Cure, EvidenceRow, Remedy
+from scalescope.scaling.finding import (
+    EACH_PASS,
+    EVERY,
+    GARBAGE,
+    IN_STEPS,
+    LOCK_WAITS,
+    READ_VALUES,
+    Cure,
+    EvidenceRow,
+    Remedy,
+)
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
 from scalescope.scaling.findings.hosts.worker_cores import is_everywhere, loads_in_workers, workers_row
 from scalescope.scaling.rank.loading import from_workers
@@ -162,7 +172,7 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
             EvidenceRow(kind="figure", name=IN_STEPS, ms=each_ms, calls=float(len(long)), value=float(len(cause.ns))),
             *([EvidenceRow(kind="figure", name=EVERY, ms=each_ms, value=cause.period)] if cause.period else []),
         ),
-        remedy=Remedy(cure="do_less_often" if cause.period else "look_at_host"),
+        remedy=Remedy(cure="collect_less" if _collects(cause) else "do_less_often" if cause.period else "look_at_host"),
     )
 
 
@@ -310,6 +320,8 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
     if any(one.kind == "lock_waits" for cause in causes for one in cause.evidence):
         return Remedy(cure="free_interpreter")
     longest = max(causes, key=lambda cause: cause.typical_ns)
+    if code == "host_stall" and _collects(longest):
+        return Remedy(cure="collect_less")
     if code == "host_stall" and longest.each_pass_ns:
         return Remedy(cure="less_python")
     if code == "host_stall" and _of_objects(longest):
@@ -326,7 +338,7 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
 def _evidence(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:
     rows = _in_whichever_pass([_row(figure, cause) for cause in causes for figure in cause.evidence])
     largest = max(causes, key=lambda cause: cause.typical_ns)
-    each = [_each_pass(largest)] if largest.each_pass_ns else []
+    each = [_each_pass(largest)] if largest.each_pass_ns and not _collects(largest) else []
     return (*sorted(rows, key=lambda row: -(row.ms or 0.0))[:_MOST_EVIDENCE], *each)
 
 
@@ -346,6 +358,11 @@ def _of_objects(cause: HostCause) -> bool:
     return cause.place is not None and of_objects(cause.place) is not None
 
 
+def _collects(cause: HostCause) -> bool:
+    """Tell whether Python collects its garbage at a stall's place."""
+    return cause.place is not None and cause.place.is_collector
+
+
 def _each_pass(cause: HostCause) -> EvidenceRow:
     before = cause.place.before if cause.place is not None else ""
     count = next((one.count for one in cause.evidence if one.kind == "gap"), None)
@@ -361,6 +378,8 @@ def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
         objects = [one for one in (cause.place.inside, cause.place.before) if one in OBJECT_COLLECTIVES.values()]
         if objects:  # which unpickles, inside or at its end
             name = f"gap_in {objects[0]}"
+        if cause.place.is_collector:
+            name = GARBAGE
     name = LOCK_WAITS if figure.kind == "lock_waits" else name
     return EvidenceRow(
         kind=_KINDS.get(figure.kind, "figure"),
