@@ -5,15 +5,18 @@ does not: there a late rank stands out by what it is late. A rank that had no co
 it waited for one is taken off, and told as what it is. Torch-free.
 """
 
+import math
 import statistics
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.records.rows import StepRow
-from scalescope.records.statistics import is_beyond_chance
+from scalescope.records.statistics import SURE, is_beyond_chance, student_beyond
 from scalescope.records.steps.core_waits import WAITS_FOR_CORES, waited_ms, without_waits_ms
 
 _STEPS = 10  # that the others waited in; so many are looked at
+_KEPT = 50  # steps: how much ranks differ by anyway; of ten alone, neighbours that are alike tell too little of it
 _LOOK_EVERY = 5  # steps: a look takes longer than taking a step does
 _MOST_OF_THEM = 0.8
 _SHARE = 0.05  # of the step; what costs less is not said live
@@ -50,10 +53,10 @@ class _Step:
 
 
 class Lateness:
-    """The last steps of a job; `late` is the rank that was late in most of them."""
+    """The last steps of a job; `late` is the rank that was late in most of the latest of them."""
 
     def __init__(self) -> None:
-        self._steps: deque[_Step] = deque(maxlen=_STEPS)
+        self._steps: deque[_Step] = deque(maxlen=_KEPT)
         self._taken = 0
         #: The rank that is late now; None where none is, or too few steps are known.
         self.late: LateRank | None = None
@@ -65,6 +68,8 @@ class Lateness:
         if row.phase == "steady" and row.synchronised and len(row.own_ms) > 1:
             own_ms = without_waits_ms(row)
             usual_ms = sorted(own_ms)[(len(own_ms) - 1) // 2]
+            if self._steps and len(self._steps[-1].own_ms) != len(own_ms):
+                self._steps.clear()  # the job's ranks are others by now
             self._steps.append(_Step(own_ms.index(max(own_ms)), usual_ms, own_ms, row.length_ms, waited_ms(row)))
             self._taken += 1
             if self._taken % _LOOK_EVERY == 0:
@@ -81,34 +86,56 @@ class Lateness:
         return is_late or (waits is not None and (said_waits is None or waits.ms > _WORSE * said_waits.ms))
 
     def is_over(self, said: LateRank) -> bool:
-        """Tell whether the rank that was `said` last comes late by less than half of that by now.
+        """Tell whether the rank that was `said` last comes late by less than half of that by now, or by chance.
 
         It is looked at as seldom as who is late. Where the job's ranks are others by now, it is over, too.
         """
         if len(self._steps) < _STEPS or self._taken % _LOOK_EVERY or self.late is not None:
             return False
-        if said.rank >= min(len(step.own_ms) for step in self._steps):
+        if said.rank >= len(self._steps[-1].own_ms):
             return True
-        return statistics.median(step.own_ms[said.rank] - step.usual_ms for step in self._steps) < _LESS * said.late_ms
+        late_ms = statistics.median(step.own_ms[said.rank] - step.usual_ms for step in self._latest())
+        return late_ms < _LESS * said.late_ms or not is_beyond_chance(self._least_ms(said.rank, 0.0), _EITHER)
+
+    def _latest(self) -> list[_Step]:
+        return list(self._steps)[-_STEPS:]
+
+    def _least_ms(self, rank: int, less_ms: float) -> list[float]:
+        """Return by how much more than `less_ms` a rank comes later than all others, in each step that is kept."""
+        return [step.own_ms[rank] - max(_others(step.own_ms, rank)) - less_ms for step in self._steps]
 
     def _find(self) -> LateRank | None:
         if len(self._steps) < _STEPS:
             return None
-        ((rank, often),) = Counter(step.last for step in self._steps).most_common(1)
-        late_ms = statistics.median(step.own_ms[rank] - step.usual_ms for step in self._steps)
-        step_ms = statistics.median(step.length_ms for step in self._steps)
+        latest = self._latest()
+        ((rank, often),) = Counter(step.last for step in latest).most_common(1)
+        late_ms = statistics.median(step.own_ms[rank] - step.usual_ms for step in latest)
+        step_ms = statistics.median(step.length_ms for step in latest)
         if often < _MOST_OF_THEM * _STEPS or late_ms < _SHARE * step_ms:
             return None
         # later than all others by a share worth a word for sure: ranks that share cores are late by turns
-        least_ms = [step.own_ms[rank] - max(_others(step.own_ms, rank)) - _SHARE * step_ms for step in self._steps]
-        return LateRank(rank, late_ms, step_ms) if is_beyond_chance(least_ms, _EITHER) else None
+        least_ms = self._least_ms(rank, _SHARE * step_ms)
+        looks = self._taken // _LOOK_EVERY - _STEPS // _LOOK_EVERY + 1
+        return LateRank(rank, late_ms, step_ms) if _stands_out(least_ms, _EITHER * looks) else None
 
     def _find_waits(self) -> CoreWaits | None:
-        told = [step.waited_ms for step in self._steps if step.waited_ms is not None]
+        latest = self._latest()
+        told = [step.waited_ms for step in latest if step.waited_ms is not None]
         if len(told) < _STEPS:
             return None
-        ms, step_ms = statistics.median(told), statistics.median(step.length_ms for step in self._steps)
+        ms, step_ms = statistics.median(told), statistics.median(step.length_ms for step in latest)
         return CoreWaits(ms, step_ms) if ms >= WAITS_FOR_CORES * step_ms else None
+
+
+def _stands_out(least_ms: Sequence[float], looked_at: int) -> bool:
+    """Tell whether the mean of the latest values is above 0 for sure, beside what all of them differ by.
+
+    Who looks every few steps, at each rank, finds something by chance sooner or later: `looked_at` is how often.
+    """
+    mean, spread = statistics.fmean(least_ms[-_STEPS:]), statistics.stdev(least_ms)
+    if mean <= 0 or not spread:
+        return mean > 0
+    return student_beyond(mean / spread * math.sqrt(_STEPS), len(least_ms) - 1) * looked_at <= 1 - SURE
 
 
 def _others(own_ms: list[float], rank: int) -> list[float]:
