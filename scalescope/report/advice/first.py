@@ -6,8 +6,9 @@ In a study, what its step grew by comes before that. A page's first card and its
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalescope.report.advice.unsteady import measure_again
+from scalescope.report.advice.unsteady import in_more_windows, measure_again
 from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.sentences import WORTH_SAYING
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
@@ -116,12 +117,26 @@ def first_of_series(run: RunAnalysis, fall: Waterfall | None, runs: Sequence[Run
     """
     remedy = remedy_of_growth(fall, runs) if fall is not None else ""
     best = best_advice(run, remedy)
+    if fall is not None and is_untold_loss(fall):
+        tells = f"measure {in_more_windows(runs)}: that tells what the step grew by."
+        return f"{tells} Whatever that is: {best.text}" if _is_sure(best.finding) else tells
     if fall is None or grew_within_noise(fall):
         return best.text
     steps = waterfall_steps(fall)
     told = loss_before(fall, steps, run, remedy=remedy, best=best.text, finding=best.finding)
     cuts_ms = cuts_cost_ms(fall)
     return told if cuts_ms is None else cuts_advice(cuts_ms, told, run)
+
+
+def is_untold_loss(fall: Waterfall) -> bool:
+    """Tell whether a growth that is worth a word is hidden by noise: against what nobody knows nothing is advised."""
+    grown_ms = fall.measured_growth_ms if fall.measured_growth_ms is not None else fall.growth_ms
+    return grew_within_noise(fall) and grown_ms > WORTH_SAYING * (fall.from_step_ms + grown_ms)
+
+
+def _is_sure(finding: Finding | None) -> bool:
+    """Tell whether a finding costs something for sure, whatever its step grew by."""
+    return finding is not None and finding.code != "nothing" and not finding.at_most and (finding.low_ms or 0.0) > 0
 
 
 def advice_sentence(advice: Advice) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from scalescope.records.rows import SweepRow
-from scalescope.report.advice.first import first_of_series, remedy_of_growth
+from scalescope.report.advice.first import first_of_series, is_untold_loss, remedy_of_growth
 from scalescope.report.advice.unsteady import in_more_windows, is_unsteady_series, may_be_nothing, measure_again
 from scalescope.report.drawing.numbers import (
     capitalized,
@@ -111,9 +111,9 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         elif largest is not None:
             fall = falls[0] if falls and last.scaling == "weak" else None
             advice = first_of_series(largest, fall, of_series)
-            if fall is not None and grew_within_noise(fall):
+            if fall is not None and grew_within_noise(fall) and not is_untold_loss(fall):
                 sentences.append(f"To tell, measure {in_more_windows(of_series)}.")
-            elif fall is not None:
+            elif fall is not None and not grew_within_noise(fall):
                 most = largest_part(fall, waterfall_steps(fall))
                 if most is not None:
                     headline = f"{headline.removesuffix('.')}; {loss_clause(fall, *most)}."
