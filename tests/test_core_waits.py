@@ -1,5 +1,8 @@
 """Ranks that are ready to run and wait for a core: how much of the step that is, said first where it costs most."""
 
+import threading
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,7 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.busy_threads import BusyThread
+from scalescope.records.steps.recording import RecordingFacts
 from scalescope.report.steadiness import uneven_sentence
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
@@ -17,8 +23,10 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import _off_ms
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.run import _add_own_threads
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, judge_steadiness, was_unsteady
 from scalescope.scaling.verdicts.step_rows.steady import add_steps
+from scalescope.train.script.own_threads import OwnThreads
 from tests.report_samples import run_answer
 
 STALL = Finding(
@@ -115,6 +123,42 @@ def test_what_is_known_of_who_has_the_cores_is_said() -> None:
     assert because(alone) == (
         "its host could run, and waits for a core, which other processes or the job's own other threads have"
     )
+
+
+def test_a_thread_of_the_ranks_own_is_named_where_it_uses_as_much_as_is_waited_for(tmp_path: Path) -> None:
+    """*Give each rank cores of its own* was advised of a loop whose own process computes in a second thread."""
+    steps = rows([[60.0 + at % 3, 2.0] for at in range(60)])
+    for cores, named in ((0.5, True), (0.1, False)):
+        folder = RunFolder.create(tmp_path / str(cores), "train", "what: mlp\n")
+        spins = BusyThread(rank=0, name="Thread-1 (spin)", cores=cores)
+        other = BusyThread(rank=1, name="Thread-1 (other)", cores=0.9)
+        folder.write_recording(RecordingFacts(threads=[spins, other]))
+        run = told(steps, [])
+        _add_own_threads(run, folder)
+        keep(run, [])
+        first = run.findings[0]
+        assert first.rank == 0 and first.remedy is not None
+        assert ("Thread-1 (spin), uses 0.50 of a core" in because(first)) == named, because(first)
+        assert first.remedy.cure == ("free_interpreter" if named else "free_cores")
+        keep(run, run.findings)
+        assert len(run.findings) == 1, "told once, however often"
+
+
+def test_a_busy_thread_of_pythons_own_is_found_by_its_name_and_what_sleeps_is_not() -> None:
+    threads, ends = OwnThreads(), threading.Event()
+
+    def spins() -> None:
+        while not ends.is_set():
+            pass
+
+    for name, work in (("spins", spins), ("sleeps", ends.wait)):
+        threading.Thread(target=work, name=name, daemon=True).start()
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        time.sleep(0.05)
+    found = threads.busy(3)
+    ends.set()
+    assert [(one.rank, one.name) for one in found] == [(3, "spins")] and found[0].cores <= 1.1
 
 
 def test_more_threads_than_cores_and_what_traces_show_of_the_same_are_told_once() -> None:

@@ -177,6 +177,7 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
     add_steps(analysis, rows_of_answer(analysis, rows))
     analysis.fewer_recorded = fewer_recorded(analysis, _settings(folder), rows)
     _add_cores(analysis, info)
+    _add_own_threads(analysis, folder)
     keep(analysis, analysis.findings)  # its steps may tell what no window met
     if analysis.throughput is not None and facts is not None:
         analysis.throughput.counts_batches = facts.counts_batches
@@ -190,6 +191,25 @@ def _add_cores(analysis: RunAnalysis, info: RunInfo) -> None:
         times.core_waits = msgspec.structs.replace(times.core_waits, threads=share.threads, cores=share.cores)
 
 
+def _add_own_threads(analysis: RunAnalysis, folder: RunFolder) -> None:
+    """Add the thread of a rank's own process that may have the cores, or the lock, that the rank waits for."""
+    times = analysis.step_times
+    waits = times.core_waits if times is not None else None
+    try:
+        recording = folder.read_recording() if waits is not None else None
+    except (UserError, msgspec.DecodeError):
+        return  # what it costs to record is told without it, too
+    if times is None or waits is None or recording is None:
+        return
+    least = _MUCH_OF_IT * waits.ms / waits.mean_step_ms
+    own = [one for one in recording.threads if waits.rank in (None, one.rank) and one.cores >= least]
+    if own:
+        busiest = max(own, key=lambda one: one.cores)
+        times.core_waits = msgspec.structs.replace(waits, own_thread=busiest.name, own_thread_cores=busiest.cores)
+
+
+#: A thread that uses so much of a core as a rank waits for one, or more, may be what the rank waits for.
+_MUCH_OF_IT = 0.5
 #: What folders of traces are called, whatever the job.
 _OF_TRACES = frozenset({"tb", "trace", "traces", "log", "logs", "profile", "profiler"})
 _UNPROFILED = "no step was profiled (profiler=none)"

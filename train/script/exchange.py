@@ -12,6 +12,7 @@ import msgspec
 import torch.distributed as dist
 
 from scalescope.records.rows import Device
+from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.recording import RecordingBursts
 
 _SECONDS_APART = 1.0
@@ -31,6 +32,11 @@ class Lap(msgspec.Struct, frozen=True, array_like=True):
     own_run_delay_ms: float | None = None  # as run_delay_ms, of own_ms
 
 
+def told(ms: float) -> float | None:
+    """Return a figure of a lap, None where it is not known."""
+    return ms if math.isfinite(ms) else None
+
+
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a rank tells rank 0."""
 
@@ -42,6 +48,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     remarks: list[str] = []
     bursts: RecordingBursts | None = None
     windows: list[list[int]] = []  # the steps of each that was recorded
+    threads: list[BusyThread] = []  # of its process, beside the loop's
     ended: bool = False  # the rank's last message
 
 

@@ -12,7 +12,6 @@ Kineto window. What fails in here is said once and never reaches the loop.
 
 import atexit
 import functools
-import math
 import os
 import socket
 import statistics
@@ -41,10 +40,11 @@ from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.script import announce
 from scalescope.train.script.config import script_config
 from scalescope.train.script.ending import analyze_run, how_it_ended
-from scalescope.train.script.exchange import Lap, Message, MessageChannel
+from scalescope.train.script.exchange import Lap, Message, MessageChannel, told
 from scalescope.train.script.exchange_marks import ExchangeMarks, Waits, keep_groups_for_reducers, mark_exchanges
 from scalescope.train.script.losses import loss_number, loss_tensor
 from scalescope.train.script.membership import Membership, find_membership
+from scalescope.train.script.own_threads import OwnThreads
 from scalescope.train.script.run_recorder import RunRecorder
 from scalescope.train.script.schedule import ScriptSchedule
 
@@ -92,6 +92,7 @@ class StepProfiler:
         self._given_up = False
         self._pid = os.getpid()
         self._mark_s = 0.0
+        self._threads = OwnThreads()
         self._membership: Membership | None = None
         self._exchange: MessageChannel | None = None
         self._recorder: RunRecorder | None = None
@@ -265,6 +266,7 @@ class StepProfiler:
         message = Message(
             self._membership.rank, self._laps, peak_bytes(self._membership.device), remarks=remarks,
             windows=self._written, bursts=self._measured if last else None, ended=last,
+            threads=self._threads.busy(self._membership.rank) if last else [],
         )  # fmt: skip
         self._laps, self._remarks, self._written = [], [], []
         if self._recorder is not None:
@@ -307,8 +309,8 @@ class StepProfiler:
         assert self._clock is not None
         for _ in range(count):
             lap = self._clock.read()
-            told = (_told(ms) for ms in (lap.own_ms, lap.run_delay_ms, lap.loading_ms, lap.own_run_delay_ms))
-            self._laps.append(Lap(self._next_lap, lap.step_ms, lap.loss, *told))
+            figures = (told(ms) for ms in (lap.own_ms, lap.run_delay_ms, lap.loading_ms, lap.own_run_delay_ms))
+            self._laps.append(Lap(self._next_lap, lap.step_ms, lap.loss, *figures))
             self._recent.append(self._laps[-1])
             self._next_lap += 1
 
@@ -443,7 +445,3 @@ class StepProfiler:
 def _say(line: str) -> None:
     with suppress(OSError):
         print(f"scalescope: {line}", file=sys.stderr, flush=True)
-
-
-def _told(ms: float) -> float | None:
-    return ms if math.isfinite(ms) else None

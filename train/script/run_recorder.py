@@ -18,6 +18,7 @@ from scalescope.records.environment import capture
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
 from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, StepRow, TrainFacts
+from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.recording import LongerFacts, RecordingBursts, RecordingFacts, window_facts
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
@@ -55,6 +56,7 @@ class RunRecorder:
         self._memory: dict[int, int] = {}
         self._devices = {device.rank: device}
         self._bursts: dict[int, RecordingBursts] = {}
+        self._threads: list[BusyThread] = []
         self._windows: dict[int, list[int]] = {}  # the longest that a rank recorded, by first step
         self._counts_samples = config.samples is not None
         self._samples = dict.fromkeys(range(membership.size), config.samples or 1)  # by rank
@@ -91,6 +93,7 @@ class RunRecorder:
             if self._counts_samples and message.samples is not None and message.samples != self._samples[message.rank]:
                 self._samples[message.rank] = message.samples
                 self._accounting = replace(self._accounting, samples_per_step=sum(self._samples.values()))
+            self._threads += message.threads
             if message.bursts is not None:
                 self._bursts[message.rank] = message.bursts
             for steps in message.windows:
@@ -191,6 +194,7 @@ class RunRecorder:
         self.folder.write_recording(
             RecordingFacts(
                 bursts=[self._bursts[rank] for rank in sorted(self._bursts)],
+                threads=self._threads,
                 windows=[
                     msgspec.structs.replace(window_facts(rows, own), longer=self._opened.get(own[0]))
                     for _, own in sorted(self._windows.items())

@@ -12,6 +12,7 @@ import msgspec
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import student_over_normal
+from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.unevenness import placebo_ms
 
 #: So many steady steps on each side of a window tell what a step takes there.
@@ -99,13 +100,18 @@ class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     bursts: list[RecordingBursts] = []  # a rank each; none where they could not be measured
     windows: list[WindowFacts] = []
+    threads: list[BusyThread] = []  # of a script's ranks, beside their loops
 
     def after(self, earlier: "RecordingFacts | None") -> "RecordingFacts":
         """Return these with the windows of an earlier attempt at the same run, which this one did not record again."""
         if earlier is None:
             return self
         windows = {one.steps[0]: one for one in (*earlier.windows, *self.windows)}
-        return RecordingFacts(bursts=self.bursts or earlier.bursts, windows=[windows[at] for at in sorted(windows)])
+        return RecordingFacts(
+            bursts=self.bursts or earlier.bursts,
+            windows=[windows[at] for at in sorted(windows)],
+            threads=self.threads or earlier.threads,
+        )
 
 
 def window_facts(rows: Sequence[StepRow], steps: Sequence[int]) -> WindowFacts:

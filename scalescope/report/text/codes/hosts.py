@@ -34,7 +34,7 @@ from scalescope.scaling.finding import (
     Finding,
     is_of_one_step,
 )
-from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.findings.of_rows.core_waits import OWN_THREAD, is_wait_for_cores
 
 #: Shorter waits for batches are no word worth, ms.
 _A_WORD_MS = 0.5
@@ -166,6 +166,13 @@ def _waits_for_cores(finding: Finding) -> str:
     threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
     waiting = host_does(finding, "could run, and wait", "could run, and waits")
     others = "which other processes or the job's own other threads have"
+    own = next((row for row in finding.evidence if row.name.startswith(f"{OWN_THREAD} ")), None)
+    if own is not None and own.value is not None:
+        name, whose = own.name.removeprefix(OWN_THREAD).strip(), "a rank's" if finding.rank is None else "its"
+        return (
+            f"{waiting} for a core; a Python thread of {whose} own process, {name}, uses {own.value:.2f} of a core "
+            "beside the loop, and may hold the interpreter's lock"
+        )
     if threads is None or cores is None or threads.value is None or cores.value is None:
         return f"{waiting} for a core, {others}"
     count = round(threads.value)

@@ -12,6 +12,8 @@ from scalescope.scaling.finding_order import ranked, weight
 
 #: Evidence that ranks, ready to run, wait for a core: `ms` in the mean of `value` steady steps, of who waits most.
 RUN_DELAY = "run_delay"
+#: Evidence that a thread of Python's own, whose name follows, uses `value` cores beside the loop of a rank.
+OWN_THREAD = "own_thread"
 #: What is known of who takes turns on the cores says more than for how long ranks wait for them.
 _KNOWN: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
 
@@ -46,7 +48,7 @@ def _is_worth_it(waits: CoreWaits) -> bool:
 
 def _is_the_same(one: Finding) -> bool:
     cure = one.remedy.cure if one.remedy is not None else None
-    return one.code == "host_starved" and cure != "free_interpreter"
+    return one.code == "host_starved" and (cure != "free_interpreter" or is_wait_for_cores(one))
 
 
 def _is_known(one: Finding) -> bool:
@@ -67,6 +69,11 @@ def _threads(waits: CoreWaits) -> list[EvidenceRow]:
 def _finding(waits: CoreWaits) -> Finding:
     figures = _threads(waits)
     remedy = Remedy(cure="free_cores")
+    if waits.own_thread is not None:  # it runs Python beside the loop, and has the interpreter meanwhile
+        remedy = Remedy(cure="free_interpreter")
+        figures.append(
+            EvidenceRow(kind="figure", name=f"{OWN_THREAD} {waits.own_thread}", value=waits.own_thread_cores)
+        )
     if waits.has_too_many_threads and waits.cores is not None:
         remedy = Remedy(cure="fewer_threads", size=float(max(1, waits.cores // max(1, len(waits.profiled_ms)))))
     return Finding(
