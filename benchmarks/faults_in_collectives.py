@@ -1,6 +1,6 @@
 """A rank killed and one stopped in a collective, in training and in a sweep: how soon the job ends, and what it says.
 
-    python benchmarks/faults_in_collectives.py [--ranks 4] [--device cuda]
+    python benchmarks/faults_in_collectives.py [--ranks 4] [--device cuda] [--only "compiled training, SIGSTOP"]
 
 One job after another, about twenty seconds each, and more where one has to compile first. Compiled training is tried by
 itself, on GPUs: its kernels are launched with Python's lock held, and a launch waits where the device's queue is full.
@@ -114,10 +114,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--only", default="", help="cases whose names hold this")
     parser.add_argument("--runs", type=Path, help="where the run folders go (a temporary folder)")
     options = parser.parse_args()
     runs = options.runs or Path(tempfile.mkdtemp(prefix="scalescope-faults-"))
-    results = [tried(case, options.ranks, options.device, runs) for case in cases(options.device)]
+    results = [
+        tried(case, options.ranks, options.device, runs) for case in cases(options.device) if options.only in case.name
+    ]
     stopped = runs / "training-SIGSTOP"
     analysed = subprocess.run([sys.executable, "-m", "scalescope", "analyze", str(stopped)],
                               capture_output=True, text=True, check=False)  # fmt: skip
