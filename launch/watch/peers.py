@@ -110,6 +110,12 @@ class Peers:
         """Say that this rank has written what it had to."""
         self._store.set(f"done/{self._rank}", "1")
 
+    def leaving(self) -> set[int]:
+        """Return the ranks of this host that live, and neither are done nor have come to the job's end."""
+        live = self.heartbeats(self.neighbours().keys() - self.gone().keys())
+        ended = {rank for rank, beat in live.items() if beat is not None and beat.left}
+        return {rank for rank in live.keys() - ended if not self._store.check([f"done/{rank}"])}
+
     def await_done(self, ranks: set[int], seconds: float) -> None:
         """Wait for so long until these ranks have said that they are done, or have died."""
         until = time.monotonic() + seconds

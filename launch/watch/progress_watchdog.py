@@ -38,6 +38,7 @@ _BEAT_S = 0.5
 _BEATS_A_SECOND = 256  # of all ranks together: the store of a large job is spared
 _MISSED = 5  # beats without which a rank does not respond
 _SPEAK_S = 10.0  # what the others leave the rank that writes the reason, before they leave too
+_STOPPING_S = 2.0  # what one that leaves looks whether another rank stops on its way out: a signal takes its time, too
 _LEAVE_S = 60.0  # what leaving may take at most: a W&B that does not answer, a trace on a slow disk
 _LOST_LEAST_S = 10.0  # a rank may hold Python's lock for seconds, and give no heartbeat meanwhile
 _GONE_S = 5.0  # what the working thread has, when the store has gone, to say why by itself
@@ -181,7 +182,11 @@ class ProgressWatchdog:
             reason = self._peers.reason()
             if reason is not None:
                 self._peers.await_done({0, self._writer(reason)} - set(reason.silent), _SPEAK_S)
+                until = time.monotonic() + _STOPPING_S
                 self._end_silent(reason)
+                while self._peers.leaving() and time.monotonic() < until:
+                    time.sleep(0.05)
+                    self._end_silent(reason)
         except RuntimeError:
             return
 
