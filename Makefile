@@ -52,10 +52,11 @@ docs: $(READY)
 	@$(BIN)/python -m tests.answer_schemas
 	@$(BIN)/python benchmarks/tables.py
 
-## tests often wait for their processes: what lints takes what they leave. What times something runs after both
+## tests often wait for their processes: what lints takes what they leave. What times something runs after both,
+## from the files that say so: loading all of them takes longer than those tests
 test: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 test-together lint-types lint-style lint-layers
-	@$(BIN)/pytest -m "quiet and not job" -rs || { test $$? = 1 && $(AGAIN) -m "quiet and not job"; }
+	@$(BIN)/pytest -m "quiet and not job" -rs $$(grep -l "mark.quiet" tests/test_*.py) || { test $$? = 1 && $(AGAIN) -m "quiet and not job"; }
 	@echo "Not run here, since it takes long: most tests that start whole jobs (make test-jobs); Slurm, MPI, several hosts, faults (make test-cluster)."
 
 test-together: $(READY)
