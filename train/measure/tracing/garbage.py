@@ -1,4 +1,4 @@
-"""When Python collects its garbage, in a recorded window: by `gc.callbacks`, which cost a young collection 0.7 µs."""
+"""When Python collects its garbage, in a recorded window: by `gc.callbacks`, which cost a young collection 1.1 µs (EPYC)."""
 
 import gc
 import threading
