@@ -12,6 +12,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.costs.answer import cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch, launch_of
+from scalescope.scaling.findings.cores import core_share
 from scalescope.scaling.findings.tried import compare_tried
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.projection.basis import Basis, MeasuredRun
@@ -20,8 +21,9 @@ from scalescope.scaling.projection.outcomes import projection_of
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.run import explain_steps_only
-from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
+from scalescope.scaling.study_answer import GrownCoreWaits, ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.growth import add_measured_growth
+from scalescope.scaling.verdicts.grown_waits import RunRows, grown_core_waits
 from scalescope.scaling.verdicts.insitu import add_in_situ
 from scalescope.scaling.verdicts.scaling import Scaling, compute_factor
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall
@@ -255,12 +257,23 @@ def _compare(series: Series, answer: StudyAnalysis) -> None:
         fall = waterfall(series.name, _exact(smallest), _exact(run), same_work=series.scaling == "weak")
         fall.only_larger_cut = (smallest.facts.compiled_by_bucket, run.facts.compiled_by_bucket) == (False, True)
         add_measured_growth(fall, smallest.explained.analysis, run.explained.analysis)
+        if series.scaling == "weak":
+            fall.core_waits = _grown_waits(fall, smallest, run)
         answer.waterfall.append(fall)
         if fall.compute_inflation_ms is None and series.scaling == "weak":
             answer.reasons.append(
                 f"{series.name}, {fall.from_world_size} to {fall.to_world_size}: too few kernels match by name and "
                 "place in the step to split the compute's growth into inflation and more work"
             )
+
+
+def _grown_waits(fall: Waterfall, small: TrainRun, large: TrainRun) -> GrownCoreWaits | None:
+    """Return what ranks of the larger run wait longer for cores, and how many share these."""
+    waits = grown_core_waits(fall, *(RunRows(run.explained.analysis, run.steps) for run in (small, large)))
+    share = core_share(large.info)
+    if waits is None or share is None:
+        return waits
+    return msgspec.structs.replace(waits, ranks=share.ranks, threads=share.threads, cores=share.cores)
 
 
 def _exact(run: TrainRun) -> tuple[int, MeanStep, list[KernelTable]]:

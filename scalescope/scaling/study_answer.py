@@ -47,6 +47,21 @@ class KindGrowth(msgspec.Struct, kw_only=True):
     beside_ms: dict[str, float]  # of `to_ms`, how long which collectives ran meanwhile
 
 
+class GrownCoreWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """By how much longer ranks are ready to run and wait for a core: by the rows of all steps that are measured."""
+
+    ms: float  # of the mean rank, in the mean step; 95% below
+    low_ms: float
+    high_ms: float
+    from_ms: float  # what it waits for on the smaller count, and on the larger one
+    to_ms: float
+    from_steps: int  # that tell it
+    to_steps: int
+    ranks: int | None = None  # of the larger run's host with most threads a core, what these compute with, and its cores
+    threads: int | None = None
+    cores: int | None = None
+
+
 class Waterfall(msgspec.Struct, kw_only=True):
     """Where the step's growth from one rank count to another went; the parts add up to the growth exactly."""
 
@@ -63,6 +78,7 @@ class Waterfall(msgspec.Struct, kw_only=True):
     compute_inflation_ms: float | None = None  # of the compute part: the same kernels, slower
     compute_more_work_ms: float | None = None  # of the compute part: kernels the smaller run does not have
     only_larger_cut: bool = False  # the larger run's compiled graph is cut at gradient buckets, the smaller's is whole
+    core_waits: GrownCoreWaits | None = None  # None: rows do not tell, or it is noise or little of the measured growth
     kinds: list[KindGrowth] = []  # of the compute part, kernel kind by kernel kind; empty where kernels do not match
 
 

@@ -24,10 +24,10 @@ def core_waits(steady: Sequence[StepRow], rows: Sequence[StepRow], profiled: Set
 
     `profiled`: the steps, of all `rows`, that the answer's figures are of.
     """
-    told = [row for row in steady if row.synchronised and row.run_delay_ms]
-    ranks = {len(row.run_delay_ms) for row in told}
-    if len(told) < max(_LEAST, len(steady)) or len(ranks) > 1:
+    told = _telling(steady)
+    if told is None or len(told) < _LEAST:
         return None
+    ranks = {len(row.run_delay_ms) for row in told}
     most = [waited_ms(row) or 0.0 for row in told]
     by_rank = _means(told)
     ms, usual = statistics.fmean(most), statistics.fmean(by_rank)
@@ -47,7 +47,24 @@ def core_waits(steady: Sequence[StepRow], rows: Sequence[StepRow], profiled: Set
     )
 
 
+def waits_of_mean_rank(steady: Sequence[StepRow]) -> list[float] | None:
+    """Return what the mean rank waits for a core in each of these steps, ms; None where not all of them tell it."""
+    told = _telling(steady)
+    return None if told is None else [statistics.fmean(_waits(row)) for row in told]
+
+
+def _telling(steady: Sequence[StepRow]) -> list[StepRow] | None:
+    """Return steps that all tell what the same ranks wait for cores; None where one of them does not, or none is."""
+    told = [row for row in steady if row.synchronised and row.run_delay_ms]
+    alike = len({len(row.run_delay_ms) for row in told}) == 1
+    return told if alike and len(told) == len(steady) else None
+
+
+def _waits(row: StepRow) -> list[float]:
+    """Return what each rank waits for a core in a step, ms: no longer than it, whatever a file says."""
+    return [min(max(0.0, ms), row.length_ms) for ms in row.run_delay_ms]
+
+
 def _means(rows: Sequence[StepRow]) -> list[float]:
     """Return what each rank waits for a core in the mean step, ms; nothing of no rows."""
-    by_rank = zip(*([min(max(0.0, ms), row.length_ms) for ms in row.run_delay_ms] for row in rows), strict=True)
-    return [statistics.fmean(own) for own in by_rank]
+    return [statistics.fmean(own) for own in zip(*map(_waits, rows), strict=True)]
