@@ -16,6 +16,7 @@ from scalescope.report.drawing.numbers import (
     size,
 )
 from scalescope.report.drawing.parts import Part
+from scalescope.report.text.grown_waits import waits_sentence
 from scalescope.report.views import grew_within_noise, waterfall_steps
 from scalescope.scaling.study_answer import Waterfall
 
@@ -105,6 +106,11 @@ def _wide(row: SweepRow) -> str:
 
 
 def loss_sentence(fall: Waterfall) -> str:
+    """Return where a step's growth went, and what of it all steps' own rows tell, which no window need have met."""
+    return " ".join(filter(None, (_traced_loss(fall), waits_sentence(fall))))
+
+
+def _traced_loss(fall: Waterfall) -> str:
     """Return where a step's growth went, beside its measured growth; where those contradict each other, that first."""
     measured, noise = fall.measured_growth_ms, fall.noise_ms
     if measured is None or noise is None:

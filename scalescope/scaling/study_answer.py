@@ -57,7 +57,9 @@ class GrownCoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     to_ms: float
     from_steps: int  # that tell it
     to_steps: int
-    ranks: int | None = None  # of the larger run's host with most threads a core, what these compute with, and its cores
+    ranks: int | None = (
+        None  # of the larger run's host with most threads a core, what these compute with, and its cores
+    )
     threads: int | None = None
     cores: int | None = None
 

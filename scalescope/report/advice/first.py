@@ -12,6 +12,7 @@ from scalescope.report.sentences import WORTH_SAYING
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.grown_waits import waits_advice
 from scalescope.report.text.scaling_loss import cuts_advice, cuts_cost_ms, loss_before
 from scalescope.report.views import (
     grew_within_noise,
@@ -21,8 +22,9 @@ from scalescope.report.views import (
 )
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.derived import is_compiled
-from scalescope.scaling.study_answer import Waterfall
+from scalescope.scaling.study_answer import GrownCoreWaits, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
@@ -117,6 +119,43 @@ def first_of_series(run: RunAnalysis, fall: Waterfall | None, runs: Sequence[Run
     """
     remedy = remedy_of_growth(fall, runs) if fall is not None else ""
     best = best_advice(run, remedy)
+    if fall is not None and fall.core_waits is not None and not is_doubtful(run) and not _knows_who(best):
+        return _before_traces(fall, fall.core_waits, run, runs, best)
+    return _of_traces(run, fall, runs, remedy, best)
+
+
+def _before_traces(
+    fall: Waterfall, waits: GrownCoreWaits, run: RunAnalysis, runs: Sequence[RunAnalysis], best: BestAdvice
+) -> str:
+    """Return what to do first where all steps tell that ranks wait longer for cores: about these, unless a finding is
+    sure to cost more. Their traced parts hold the same waits, so that what brings both is no sum.
+    """
+    cores = waits_advice(waits, run)
+    if grew_within_noise(fall):
+        rest = f"{cores}. To tell what else the step grew by, measure {in_more_windows(runs)}."
+        return f"{rest} Whatever that is: {best.text}" if _is_sure(best.finding) and not _is_same(best) else rest
+    then = "" if _is_same(best) else _of_traces(run, fall, runs, remedy_of_growth(fall, runs), best)
+    if not then:
+        return f"{cores}."
+    if best.finding is not None and _is_sure(best.finding) and weight(best.finding) > waits.ms:
+        return f"{then.removesuffix('.')}; beside that, {cores}."
+    return f"{cores}; beyond that{'' if _is_sure(best.finding) else ', and perhaps in part the same'}, {then}"
+
+
+def _is_same(best: BestAdvice) -> bool:
+    """Tell whether the largest run's own advice is about what its ranks wait for cores, too."""
+    return best.finding is not None and best.finding.code == "host_starved"
+
+
+def _knows_who(best: BestAdvice) -> bool:
+    """Tell whether that advice knows who has the cores: a thread of Python's own, or a loader's workers."""
+    remedy = best.finding.remedy if best.finding is not None and _is_same(best) else None
+    return remedy is not None and remedy.cure not in ("free_cores", "fewer_threads")
+
+
+def _of_traces(
+    run: RunAnalysis, fall: Waterfall | None, runs: Sequence[RunAnalysis], remedy: str, best: BestAdvice
+) -> str:
     if fall is not None and is_untold_loss(fall):
         tells = f"measure {in_more_windows(runs)}: that tells what the step grew by."
         return f"{tells} Whatever that is: {best.text}" if _is_sure(best.finding) else tells

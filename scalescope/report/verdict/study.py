@@ -26,6 +26,7 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
+from scalescope.report.text.grown_waits import waits_advice, waits_clause
 from scalescope.report.text.scaling_loss import cuts_clause, cuts_cost_ms, largest_part, loss_clause
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
@@ -107,20 +108,15 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         else:
             sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
         if unsteady:
-            advice = f"{measure_again(of_series)}."
+            advice = _when_unsteady(falls[0] if falls else None, of_series)
         elif largest is not None:
             fall = falls[0] if falls and last.scaling == "weak" else None
             advice = first_of_series(largest, fall, of_series)
             if fall is not None and grew_within_noise(fall) and not is_untold_loss(fall):
                 sentences.append(f"To tell, measure {in_more_windows(of_series)}.")
-            elif fall is not None and not grew_within_noise(fall):
-                most = largest_part(fall, waterfall_steps(fall))
-                if most is not None:
-                    headline = f"{headline.removesuffix('.')}; {loss_clause(fall, *most)}."
-                elif (cuts_ms := cuts_cost_ms(fall)) is not None:
-                    headline = f"{headline.removesuffix('.')}; {cuts_clause(fall, cuts_ms)}."
-        if last.scaling == "weak" and (unknown := _unknown_loss(last, falls, of_series)):
-            headline = f"{headline.removesuffix('.')}; {unknown}."
+        if last.scaling == "weak" and falls and largest is not None:
+            goes_to = _goes_to(last, falls[0], of_series, unsteady=unsteady)
+            headline = f"{headline.removesuffix('.')}; {goes_to}." if goes_to else headline
         if last.samples_per_s is not None:
             notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
@@ -137,13 +133,45 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     return Verdict(series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions)
 
 
-def _unknown_loss(last: ScalingPoint, falls: Sequence[Waterfall], runs: Sequence[RunAnalysis]) -> str:
-    """Return that noise hides what a series loses to, where it does and there is a loss to speak of; else ""."""
-    if not falls or not grew_within_noise(falls[0]) or last.efficiency > 1 - WORTH_SAYING:
+def _goes_to(last: ScalingPoint, fall: Waterfall, runs: Sequence[RunAnalysis], *, unsteady: bool) -> str:
+    """Return what a series' loss goes to, to end its first sentence with: what all steps tell before what few do.
+
+    Of an unsteady machine's profiled steps nothing is said first.
+    """
+    rows = ""
+    if fall.core_waits is not None:
+        rows = waits_clause(fall, fall.core_waits, may_be_nothing=may_be_nothing(runs[0], runs[-1]))
+    if grew_within_noise(fall):
+        return rows or _unknown_loss(last, runs)
+    traced = "" if unsteady else _traced(fall)
+    return f"{rows}; in the traces {traced}" if rows and traced else rows or traced
+
+
+def _traced(fall: Waterfall) -> str:
+    """Return what most of a growth beyond noise is in the traces; "" where nothing is."""
+    most = largest_part(fall, waterfall_steps(fall))
+    if most is not None:
+        return loss_clause(fall, *most)
+    cuts_ms = cuts_cost_ms(fall)
+    return cuts_clause(fall, cuts_ms) if cuts_ms is not None else ""
+
+
+def _unknown_loss(last: ScalingPoint, runs: Sequence[RunAnalysis]) -> str:
+    """Return that noise hides what a series loses to, where there is a loss to speak of; else ""."""
+    if last.efficiency > 1 - WORTH_SAYING:
         return ""
     if may_be_nothing(runs[0], runs[-1]):
         return "within noise the loss may be nothing, and its cause cannot be told"
     return "its cause cannot be told: the profiled steps grew by no more than noise"
+
+
+def _when_unsteady(fall: Waterfall | None, runs: Sequence[RunAnalysis]) -> str:
+    """Return what to do where the machine was unsteady: measure again, and see whether ranks wait for cores then, too."""
+    waits = fall.core_waits if fall is not None else None
+    if waits is None:
+        return f"{measure_again(runs)}."
+    then = waits_advice(waits, runs[-1], sized=False)
+    return f"{measure_again(runs)}. If ranks wait for cores on a quiet machine, too: {then}."
 
 
 def _of_one_count(study: StudyAnalysis, series: str, run: RunAnalysis) -> Verdict:

@@ -19,8 +19,8 @@ from scalescope.scaling.verdicts.step_rows.steady import measured_steps, rows_of
 
 #: Of fewer steady steps of either run nothing is told: the spread of four is hardly known.
 _LEAST = 5
-#: What is less of the measured growth is no cause to name.
-_OF_GROWTH = 0.2
+#: What is less of the measured growth is no cause to name; a growth that is less of the larger step, no loss.
+_OF_GROWTH, _OF_STEP = 0.2, 0.05
 
 
 class RunRows(msgspec.Struct, frozen=True):
@@ -35,9 +35,9 @@ def grown_core_waits(fall: Waterfall, small: RunRows, large: RunRows) -> GrownCo
 
     None where rows do not tell it, and where steps grow: those are of no one length. `fall`: with its measured growth.
     """
-    before, after = _waits_ms(small), _waits_ms(large)
-    grown_ms = fall.measured_growth_ms
-    if before is None or after is None or grown_ms is None or grown_ms <= 0:
+    before, after, grown_ms = _waits_ms(small), _waits_ms(large), fall.measured_growth_ms
+    step_ms = large.analysis.step_times.measured_step_ms if large.analysis.step_times is not None else None
+    if before is None or after is None or grown_ms is None or step_ms is None or grown_ms < _OF_STEP * step_ms:
         return None
     from_ms, to_ms = statistics.fmean(before), statistics.fmean(after)
     ms, half = to_ms - from_ms, math.hypot(half_by_stretches(before), half_by_stretches(after))
