@@ -16,7 +16,7 @@ from scalescope.report.drawing.numbers import (
     size,
 )
 from scalescope.report.drawing.parts import Part
-from scalescope.report.text.grown_waits import waits_sentence
+from scalescope.report.text.waits.growth import waits_sentence
 from scalescope.report.views import grew_within_noise, waterfall_steps
 from scalescope.scaling.study_answer import Waterfall
 

@@ -22,10 +22,10 @@ from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.run import explain_steps_only
 from scalescope.scaling.study_answer import GrownCoreWaits, ScalingPoint, StudyAnalysis, Waterfall
-from scalescope.scaling.verdicts.grown_waits import RunRows, grown_core_waits
 from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.insitu import add_in_situ
 from scalescope.scaling.verdicts.scaling import Scaling, compute_factor
+from scalescope.scaling.verdicts.step_rows.grown_waits import RunRows, grown_core_waits
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall
 from scalescope.scaling.windows.explain import explain_windows
 

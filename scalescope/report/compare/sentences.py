@@ -18,7 +18,7 @@ from scalescope.report.compare.sure import (
     told_change,
 )
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, percent
-from scalescope.report.text.cores import WAITED, for_want_of_cores
+from scalescope.report.text.waits.change import WAITED, for_want_of_cores
 from scalescope.scaling.compare.answer import Comparison, Noise, PointChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
 

@@ -26,8 +26,8 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
-from scalescope.report.text.grown_waits import waits_advice, waits_clause
 from scalescope.report.text.scaling_loss import cuts_clause, cuts_cost_ms, largest_part, loss_clause
+from scalescope.report.text.waits.growth import waits_advice, waits_clause
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import (
@@ -166,7 +166,7 @@ def _unknown_loss(last: ScalingPoint, runs: Sequence[RunAnalysis]) -> str:
 
 
 def _when_unsteady(fall: Waterfall | None, runs: Sequence[RunAnalysis]) -> str:
-    """Return what to do where the machine was unsteady: measure again, and see whether ranks wait for cores then, too."""
+    """Return what to do where the machine was unsteady: measure again, and see whether ranks wait for cores then."""
     waits = fall.core_waits if fall is not None else None
     if waits is None:
         return f"{measure_again(runs)}."
