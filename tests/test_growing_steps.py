@@ -81,6 +81,28 @@ def test_a_machine_that_becomes_busier_is_no_growth_and_hides_none() -> None:
     assert found is not None and found.a_step_ms == pytest.approx(0.02, rel=0.05)
 
 
+def test_waits_for_cores_that_end_and_begin_again_make_no_growth() -> None:
+    """Ranks beside other work, one of which sleeps: *each step takes 0.54 ms longer than the one before*."""
+    run = [
+        (5, 172.4, 23.0), (6, 221.3, 93.4), (7, 210.1, 69.4), (8, 218.4, 74.0), (9, 217.0, 83.4),
+        (10, 225.8, 79.1), (11, 220.8, 78.8), (12, 197.9, 61.3), (13, 177.7, 48.3), (14, 201.4, 63.1),
+        (15, 219.9, 73.4), (16, 206.2, 88.1), (17, 203.3, 62.7), (18, 246.4, 93.5), (19, 233.7, 89.2),
+        (33, 260.4, 99.5), (34, 255.4, 102.4), (35, 198.7, 60.8), (36, 186.6, 37.9), (37, 237.6, 69.3),
+        (38, 212.4, 55.0), (39, 180.9, 35.3), (40, 153.7, 10.9), (41, 151.0, 2.6), (42, 192.6, 43.8),
+        (43, 151.3, 12.9), (44, 297.9, 134.2), (45, 282.5, 111.5), (46, 228.5, 78.3), (47, 199.5, 44.6),
+        (48, 169.8, 7.5), (49, 152.0, 3.9), (50, 155.9, 3.5), (51, 201.6, 52.9), (52, 262.1, 101.6),
+        (53, 277.1, 97.4), (54, 257.8, 80.5), (55, 270.1, 90.3), (56, 295.5, 115.9), (57, 289.0, 113.1),
+        (58, 303.9, 134.5), (59, 263.5, 98.0),
+    ]  # fmt: skip
+    waiting = [
+        StepRow(step=step, phase="steady", step_ms=[ms], samples_per_s=1.0, run_delay_ms=[waited])
+        for step, ms, waited in run
+    ]
+    less = [ms - waited for _, ms, waited in run]
+    assert slope_of([step for step, _, _ in run], less) is not None  # as it was told
+    assert growing_rows(waiting) is None
+
+
 def test_whose_own_time_or_loading_grows_is_told() -> None:
     grown = [
         msgspec.structs.replace(row, own_ms=[3.0 * noisy(0.1), row.length_ms - 1])

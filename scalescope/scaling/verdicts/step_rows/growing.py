@@ -46,6 +46,9 @@ _MOSTLY, _HARDLY = 0.6, 0.25
 _HALF = 0.5
 #: Steps of a trace whose launches are counted.
 _LEAST_COUNTED = 3
+#: How much longer a step is for waits for cores is known within so many standard errors, as neighbours are alike; at
+#: most it is all that two ranks wait one after the other.
+_FELT_OFF, _MOST_FELT = 4.0, 2.0
 #: What a row tells a second.
 _RATES = ("samples_per_s", "tokens_per_s", "mfu", "mfu_of_measured", "hfu", "hfu_of_measured")
 #: What is lost to other ranks' growth.
@@ -71,8 +74,9 @@ def growing_rows(steady: Sequence[StepRow]) -> GrowingSteps | None:
 
     Without what ranks waited for cores: a machine that becomes busier is no growth of the job's.
     """
-    slope = slope_of([row.step for row in steady], [_undelayed_ms(row) for row in steady])
-    if slope is None:
+    numbers = [row.step for row in steady]
+    slope, *others = (slope_of(numbers, _undelayed_ms(steady, felt)) for felt in _felt(steady))
+    if slope is None or None in others:
         return None
     own = _of_ranks([row.own_ms for row in steady], slope, [row.step for row in steady])
     loading = _of_ranks([row.loading_ms for row in steady], slope, [row.step for row in steady])
@@ -180,9 +184,29 @@ def slope_of(numbers: Sequence[int], times_ms: Sequence[float]) -> Slope | None:
     )
 
 
-def _undelayed_ms(row: StepRow) -> float:
-    """Return a step without what its ranks waited for cores that others had, which is none of its own growth."""
-    return _longer(row.length_ms, -(waited_ms(row) or 0.0))
+def _undelayed_ms(rows: Sequence[StepRow], felt: float) -> list[float]:
+    """Return steps without what their ranks waited for cores that others had, which is none of their own growth."""
+    return [_longer(row.length_ms, -felt * (waited_ms(row) or 0.0)) for row in rows]
+
+
+def _felt(rows: Sequence[StepRow]) -> tuple[float, ...]:
+    """Return how much longer a step is for each ms that a rank waits for a core, likely, at least and at most.
+
+    A rank may wait where it would have waited anyway, and two of them one after the other: steps tell (least squares).
+    What a growth needs to be told must not depend on it: where ranks waited long at first and then not, taking a little
+    too much off makes steps grow that do not.
+    """
+    lengths = np.array([row.length_ms for row in rows])
+    waits = np.array([waited_ms(row) or 0.0 for row in rows])
+    if len(rows) < _LEAST_STEPS or not float(np.var(waits)):
+        return (1.0,)
+    by = np.stack([waits, np.array([row.step for row in rows], float), np.ones(len(rows))], axis=1)
+    # of a machine that becomes busier all of the growth is waits; what is left beside those is without a growth
+    felt = float(np.cov(waits, lengths, bias=True)[0, 1] / np.var(waits))
+    beside = lengths - by @ np.linalg.lstsq(by, lengths, rcond=None)[0]
+    left = float(np.std(beside)) / math.sqrt(len(rows) - by.shape[1])
+    off = _FELT_OFF * left / float(np.std(waits))
+    return tuple(min(max(one, 0.0), _MOST_FELT) for one in (felt, felt - off, felt + off))
 
 
 def _growing(slope: Slope, known_by: Literal["rows", "traces"]) -> GrowingSteps:
