@@ -163,10 +163,23 @@ def test_a_window_that_came_to_the_same_and_other_causes_of_a_rank_stay() -> Non
     assert told([other, LOADING]).findings == [other, LOADING]
 
 
+def test_a_late_rank_whose_script_gave_it_more_samples_has_more_work() -> None:
+    """*Unsteady steps, and no window shows why* was said of a rank with 11 samples for 8."""
+    answer = told([])
+    assert answer.step_times is not None and answer.step_times.late is not None
+    answer.step_times.late = msgspec.structs.replace(answer.step_times.late, times_the_samples=11 / 8)
+    keep(answer, [])
+    (found,) = answer.findings
+    assert (found.code, found.rank, found.remedy and found.remedy.cure) == ("more_work", 1, "even_out")
+    assert "it computes on 1.38× as much data as the others" in because(found)
+    assert "all 120 steps tell what it costs" in because(found)
+
+
 def test_a_late_rank_that_no_window_met_is_told_with_that_doubt() -> None:
     (found,) = told([]).findings
     assert (found.code, found.rank) == ("unsteady", 1)
     assert "no window shows why" in because(found)
+    assert found.remedy is not None and found.remedy.cure == "profile_longer"
     drowned = msgspec.structs.replace(LOADING, low_ms=0.0, high_ms=40.0)
     assert [one.backed for one in told([drowned]).findings] == ["measured"]
 

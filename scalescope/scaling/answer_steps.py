@@ -74,6 +74,7 @@ class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
     saved_ms: float | None = None
     saved_low_ms: float | None = None
     saved_high_ms: float | None = None
+    times_the_samples: float | None = None  # how many times the other ranks' its batch has, where a script said that
 
 
 class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):

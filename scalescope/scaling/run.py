@@ -1,5 +1,6 @@
 """One run's traces, explained: found, read, joined, with what its folder says beside them."""
 
+import statistics
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -9,7 +10,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import RunInfo
+from scalescope.records.rows import RunInfo, TrainFacts
 from scalescope.scaling.answer import Quality, RunAnalysis
 from scalescope.scaling.fewer_recorded import fewer_recorded
 from scalescope.scaling.findings.cores import core_share
@@ -176,12 +177,24 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         rows = []
     add_steps(analysis, rows_of_answer(analysis, rows))
     analysis.fewer_recorded = fewer_recorded(analysis, _settings(folder), rows)
+    _add_samples(analysis, facts)
     _add_cores(analysis, info)
     _add_own_threads(analysis, folder)
     keep(analysis, analysis.findings)  # its steps may tell what no window met
     if analysis.throughput is not None and facts is not None:
         analysis.throughput.counts_batches = facts.counts_batches
     analysis.last_collectives, _ = read_flight(folder, info.world_size)
+
+
+def _add_samples(analysis: RunAnalysis, facts: TrainFacts | None) -> None:
+    """Add to the rank that comes late in all steps how many times the others' samples it has, where it has more."""
+    times, told = analysis.step_times, facts.samples_by_rank if facts is not None else ()
+    if times is None or times.late is None or len(told) != analysis.world_size or times.late.rank >= len(told):
+        return
+    others = [samples for rank, samples in enumerate(told) if rank != times.late.rank]
+    if others and 0 < statistics.median_high(others) < told[times.late.rank]:
+        more = told[times.late.rank] / statistics.median_high(others)
+        times.late = msgspec.structs.replace(times.late, times_the_samples=more)
 
 
 def _add_cores(analysis: RunAnalysis, info: RunInfo) -> None:

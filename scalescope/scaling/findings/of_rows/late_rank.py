@@ -16,6 +16,7 @@ from scalescope.scaling.finding import (
     LATE,
     STEADY_STEPS,
     Code,
+    Cure,
     EvidenceRow,
     Finding,
     Remedy,
@@ -183,15 +184,20 @@ def _of_window(late: LateInSteps, analysis: RunAnalysis) -> Finding:
     """Return the finding of a late rank that no other names: it loads, where that is what its window has it do."""
     loading = _loading_ms(late.rank, analysis)
     own = () if loading is None else (EvidenceRow(kind="annotation", name=LOADING, ms=loading),)
+    code: Code = "unsteady" if loading is None else "data_loading"
+    cure: Cure = "profile_longer" if loading is None else "load_ahead"
+    if loading is None and late.times_the_samples is not None:
+        code, cure = "more_work", "even_out"
+        own = (EvidenceRow(kind="figure", name=INPUTS, value=late.times_the_samples),)
     return Finding(
-        code="unsteady" if loading is None else "data_loading",
+        code=code,
         rank=late.rank,
         ms=late.ms,
         low_ms=late.low_ms,
         high_ms=late.high_ms,
         fraction=late.ms / late.mean_step_ms,
         evidence=(*own, *_evidence(late)),
-        remedy=Remedy(cure="profile_longer" if loading is None else "load_ahead"),
+        remedy=Remedy(cure=cure),
         backed="measured",
     )
 
