@@ -69,8 +69,8 @@ CURES: dict[Cure, CureText] = {
     ),
     "free_cores": CureText(
         "give each rank cores of its own",
-        "taskset or numactl a rank, OMP_NUM_THREADS; where top -H shows a busy thread of the rank's own process, that "
-        "thread's work in another process",
+        "quiet the machine (top names what else runs) and run again; taskset or numactl a rank, OMP_NUM_THREADS; where "
+        "top -H shows a busy thread of the rank's own process, that thread's work in another process",
     ),
     "free_interpreter": CureText(
         "let another process do what a thread beside the training loop does in Python",
