@@ -164,7 +164,7 @@ def test_the_verdict_names_the_rank_that_sleeps_in_every_third_step_of_a_real_jo
     headline = run_verdict(analysis).headline
     assert found.fraction is not None and found.fraction < 0.9, "of a step with its share of them"
     assert (
-        "rank 1 costs 20.1 ms (5.8 ms to 42.3 ms) a step in the mean: its host" in headline
+        "rank 1 costs 20.1 ms (5.8 ms to 42.3 ms) a step in the mean. Its host" in headline
         and "for 60." in headline
         and "in 2 of 6 steps" in headline
     )

