@@ -105,7 +105,8 @@ def lost_clause(run: RunAnalysis) -> str:
         told = "is as long as" if known else "cannot be told in length from"
         waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
         cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)  # within noise it is in any case
-        return f"a step {told} {loss.reference}'s, within noise ({_job_span(run)}; {bounds}){cores}"
+        signed = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"  # of the change, which is told from and to
+        return f"a step {told} {loss.reference}'s, within noise ({_job_span(run)}; {signed}){cores}"
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
     if low <= grown <= high:
