@@ -1,5 +1,6 @@
 """The rank that the others wait for, by all of a job's steps: three of them size a loader that stalls by chance."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from scalescope.records.rows import StepRow
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow, TrainFacts
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
@@ -18,6 +20,7 @@ from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.detectors.host_causes import _annotated
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
+from scalescope.scaling.run import add_run_folder
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from tests.report_samples import run_answer
 
@@ -173,6 +176,18 @@ def test_a_late_rank_whose_script_gave_it_more_samples_has_more_work() -> None:
     assert (found.code, found.rank, found.remedy and found.remedy.cure) == ("more_work", 1, "even_out")
     assert "it computes on 1.38× as much data as the others" in because(found)
     assert "all 120 steps tell what it costs" in because(found)
+
+
+@pytest.mark.parametrize(("samples", "code"), [((8, 11), "more_work"), ((11, 8), "unsteady"), ((), "unsteady")])
+def test_a_run_folder_tells_whether_its_late_rank_has_more_samples(
+    tmp_path: Path, samples: tuple[int, ...], code: str
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", "train", "what: mlp\n")
+    folder.write_facts(TrainFacts("mlp", "ddp", "fp32", 1, 0.0, "", 10, origin="script", samples_by_rank=samples))
+    folder.steps.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows(stalls(120, 100.0))))
+    answer = told([])
+    add_run_folder(answer, folder)
+    assert [one.code for one in answer.findings if one.rank == 1] == [code]
 
 
 def test_a_late_rank_that_no_window_met_is_told_with_that_doubt() -> None:
