@@ -21,6 +21,7 @@ from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.finding import Finding, ranks_of
 from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.analyze import analyze
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.verdicts.stragglers import STRAGGLER_FRACTION
 
@@ -75,7 +76,7 @@ class Check:
         there = [name for name in case.references if name in explained]
         self.references = [explained[name] for name in there]
         self.undisturbed = [out / name for name in there]
-        self.analysis = self.here.analysis
+        (self.analysis,) = analyze([self.folder], write=False)  # what users are told, which is more than a window says
         self.steps = {rank.rank: rank.steps for rank in self.analysis.ranks}
         self.disturbed = case.rank_of(self.analysis.world_size)
         self.all_disturbed = case.ranks_of(self.analysis.world_size)
