@@ -16,12 +16,12 @@ from typing import Literal
 from known_truth_cases import DATA, INJECTED, LATE_ROOT, SLOW_COMPUTE, SLOW_DATA, Case
 from known_truth_reader import Truth, idle_before_collectives, read_pace, read_truth
 
+from scalescope import RunAnalysis, analyze
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.finding import Finding, ranks_of
 from scalescope.scaling.join.explained import Explained
-from scalescope.scaling.analyze import analyze
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.verdicts.stragglers import STRAGGLER_FRACTION
 
@@ -76,7 +76,9 @@ class Check:
         there = [name for name in case.references if name in explained]
         self.references = [explained[name] for name in there]
         self.undisturbed = [out / name for name in there]
-        (self.analysis,) = analyze([self.folder], write=False)  # what users are told, which is more than a window says
+        analysis = analyze(self.folder)  # what users are told, which is more than a window says
+        assert isinstance(analysis, RunAnalysis)
+        self.analysis = analysis
         self.steps = {rank.rank: rank.steps for rank in self.analysis.ranks}
         self.disturbed = case.rank_of(self.analysis.world_size)
         self.all_disturbed = case.ranks_of(self.analysis.world_size)

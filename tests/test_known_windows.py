@@ -9,6 +9,8 @@ import pytest
 
 from scalescope import RunAnalysis, analyze
 from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.sources import find_sources
 
 DATA = Path(__file__).parent / "data"
 
@@ -56,6 +58,40 @@ def test_hosts_that_other_work_slows_make_an_unsteady_machine_and_no_cause(step_
     assert all(max(own) > 1.6 * min(own) for own in paces)  # type: ignore[type-var,operator]
     assert analysis.findings[0].code == "unsteady" and not analysis.stragglers
     assert "unsteady" in sentence and "times as long for everything" in sentence
+
+
+def test_steps_in_which_other_work_slows_all_hosts_are_left_out_where_others_tell_the_cause() -> None:
+    """Rank 0 of four H100s waits for its loader: 2.83 ms (2.23 to 5.99). All hosts are slowed in three steps of five.
+
+    It was told as an unsteady machine, with 16.1 ms (4.8 to 27.3) of the 30.2.
+    """
+    analysis, sentence = first("slowed_steps_n4", 30.22)
+    slowed, found = analysis.quality.slowed, analysis.findings[0]
+    assert slowed is not None and len(slowed.steps) == 3 and slowed.of == 5
+    assert [rank.steps for rank in analysis.ranks] == [2] * 4
+    assert 1.8 < slowed.times < 2.5 and slowed.slowed_ms > 1.5 * slowed.quiet_ms
+    assert (found.code, found.rank) == ("data_loading", 0) and "loads data" in sentence
+    assert found.low_ms is not None and found.high_ms is not None
+    assert 0 < found.low_ms <= 2.83 <= found.high_ms < 5.99
+    told = run_verdict(analysis).sentences[0]
+    assert told.startswith("3 of the 5 profiled steps are left out: every rank's host took up to")
+
+
+def test_of_an_unknown_step_what_is_left_without_slowed_steps_blames_no_other_rank() -> None:
+    analysis, _ = first("slowed_steps_n4", None)
+    assert {one.rank for one in analysis.findings if (one.low_ms or 0.0) > 0} <= {None, 0}
+    assert "unsteady" not in {one.code for one in analysis.findings}
+
+
+def test_a_step_that_stays_is_what_it_is_among_all_steps() -> None:
+    sources = find_sources(DATA / "slowed_steps_n4")
+    chosen, every = read_ranks(sources, jobs=1), read_ranks(sources, jobs=1, every_step=True)
+    assert chosen.quiet is not None and every.quiet is None
+    for rank, summary in chosen.summaries.items():
+        kept, all_of_them = summary.shares, every.summaries[rank].shares
+        assert kept is not None and all_of_them is not None
+        assert len(kept.windows) == 2 and len(all_of_them.windows) == 5
+        assert kept.windows.edges[:2].tolist() == all_of_them.windows.edges[:2].tolist()
 
 
 @pytest.mark.parametrize("step_ms", [24.78, None])

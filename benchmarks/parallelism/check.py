@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from parallelism.cases import WORK, Case, Experts, Pipeline, Tensor
+from scalescope import RunAnalysis, analyze
 from scalescope.records.errors import UserError
-from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.verdicts.groups import by_role
 
 Event = dict[str, Any]
@@ -51,7 +50,8 @@ def check(cases: Sequence[Case], out: Path, markdown: bool) -> int:
     rows: list[Row] = []
     for case in cases:
         try:
-            (analysis,) = analyze([out / case.name], write=False)
+            analysis = analyze(out / case.name)
+            assert isinstance(analysis, RunAnalysis)
             rows.extend(claims(case, analysis, read(out / case.name)))
         except (UserError, OSError) as error:
             rows.append(Row(case.name, "traces", "", str(error), False))

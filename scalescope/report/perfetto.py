@@ -92,7 +92,7 @@ class Bundle:
 
 def open_bundle(folder: Path, path: Path, answer: RunAnalysis | None = None) -> Bundle:
     """Return what goes into a file: read as it is asked for. Raises UserError where there are no traces."""
-    ranks = read_ranks(find_sources(folder))
+    ranks = read_ranks(find_sources(folder), every_step=True)
     summaries = ranks.summaries
     collectives = {rank: one.collectives for rank, one in summaries.items()}
     clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)

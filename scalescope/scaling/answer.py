@@ -74,6 +74,16 @@ class DevicesOfRank(msgspec.Struct, kw_only=True):
     by_turns: bool  # hardly two of them at once
 
 
+class SlowedSteps(msgspec.Struct, kw_only=True):
+    """Steps of the window that the answer is not of, since something outside of the job slowed every host in them."""
+
+    steps: list[int]  # their numbers
+    of: int  # so many the window has
+    times: float  # how many times as long a host took for its operators at most as in its quickest step
+    slowed_ms: float  # such a step on the hosts, and one that the answer is of
+    quiet_ms: float
+
+
 class Quality(msgspec.Struct):
     """How far the traces can be trusted."""
 
@@ -87,6 +97,7 @@ class Quality(msgspec.Struct):
     several_devices: list[DevicesOfRank] = []  # of ranks whose process drives more than one
     unknown_collectives: list[str] = []  # kernels taken as compute that end together on ranks where they began apart
     mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too
+    slowed: SlowedSteps | None = None  # steps left out; of windows that are told together all their steps
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None
     reasons: list[str] = []

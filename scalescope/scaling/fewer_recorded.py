@@ -17,6 +17,8 @@ def fewer_recorded(run: RunAnalysis, settings: Mapping[str, Any], rows: Sequence
     if not isinstance(profiler, dict) or profiler.get("repeat") != 1 or profiler.get("on_anomaly") or not rows:
         return None
     recorded = max((one.steps for one in run.ranks), default=0)
+    if run.quality.slowed is not None:
+        recorded += len(run.quality.slowed.steps)  # they are recorded, and left out of the answer
     asked = profiler.get("active")
     wanted = asked
     if asked is None and "what" in settings and run.activity == "cpu":  # a job of ours has room for so many, or fewer

@@ -11,7 +11,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, TrainFacts
-from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.answer import Quality, RunAnalysis, SlowedSteps
 from scalescope.scaling.fewer_recorded import fewer_recorded
 from scalescope.scaling.findings.cores import core_share
 from scalescope.scaling.findings.derived import keep
@@ -71,6 +71,14 @@ def _explain(ranks: Ranks, name: str) -> Explained:
     explained = msgspec.structs.replace(join(ranks.summaries, name), records=ranks.records)
     quality = explained.analysis.quality
     quality.reasons[:0] = ranks.reasons
+    if ranks.quiet is not None:
+        quality.slowed = SlowedSteps(
+            steps=list(ranks.quiet.slowed),
+            of=ranks.quiet.last - ranks.quiet.first + 1 + len(ranks.quiet.slowed),
+            times=ranks.quiet.times,
+            slowed_ms=ranks.quiet.slowed_ns / 1e6,
+            quiet_ms=ranks.quiet.quiet_ns / 1e6,
+        )
     broken = [one for one in ranks.refused if not one.stranger]
     if quality.verdict == "good" and broken:
         quality.verdict = "degraded"

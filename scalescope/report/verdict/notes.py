@@ -59,6 +59,25 @@ def window_sentences(run: RunAnalysis) -> list[str]:
     return [told] if told else []
 
 
+def slowed_sentences(run: RunAnalysis) -> list[str]:
+    """Return which steps of the window are left out since something slowed all hosts in them."""
+    slowed = run.quality.slowed
+    if slowed is None:
+        return []
+    all_hosts = "the host" if run.world_size == 1 else "every rank's host"
+    return [
+        f"{len(slowed.steps)} of the {slowed.of} profiled steps {_are(slowed.steps)} left out: "
+        f"{all_hosts} took up to {slowed.times:.1f} times as long for everything, and "
+        f"{'such a step' if len(slowed.steps) > 1 else 'it'} {milliseconds(slowed.slowed_ms)} instead of "
+        f"{milliseconds(slowed.quiet_ms)}.",
+        "Other work on the machine does that, and threads of the job's own.",
+    ]
+
+
+def _are(steps: Sequence[int]) -> str:
+    return "is" if len(steps) == 1 else "are"
+
+
 def straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[str]:
     """Return a sentence for each rank that costs the others time, but for what was said already."""
     where = devices(run.world_size, run.activity)

@@ -51,6 +51,7 @@ from scalescope.report.text.unexplained import is_hardly_explained, unexplained_
 from scalescope.report.verdict.notes import (
     cautions_of,
     quality_sentences,
+    slowed_sentences,
     straggler_sentences,
     throughput_sentences,
     window_sentences,
@@ -84,6 +85,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     """
     stepless = run.steps_by is None and run.ranks and run.quality.verdict != "unusable"
     own = _stepless_verdict(run) if stepless else _step_verdict(run)
+    own = replace(own, sentences=(*slowed_sentences(run), *own.sentences))
     whose = run_label(run) + spoken_of(run)
     if run.quality.mixed is None:
         return replace(own, headline=f"{whose}: {own.headline}")

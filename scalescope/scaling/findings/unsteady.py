@@ -16,6 +16,7 @@ import msgspec
 
 from scalescope.records.errors import RunError
 from scalescope.scaling.answer_rows import StepSplit
+from scalescope.scaling.evidence.slowed import times_slowed
 from scalescope.scaling.finding import HOST_SLOWED, LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
@@ -31,8 +32,6 @@ _UNEVEN = 0.06
 _EXPLAINED = 0.5
 #: With a few steps, what they cost more than the shortest one is known within this.
 _KNOWN_WITHIN = 0.5
-#: A host is slowed in a step where it takes so many times as long for each operator as in the quickest one.
-_SLOWED = 1.6
 _MOST_EVIDENCE = 2
 #: Steps of one kind launch as many kernels, but for a few.
 _SAME_WORK = 0.9
@@ -115,8 +114,7 @@ def hosts_slowed(steps: Sequence[StepSplit]) -> float | None:
     by_rank: dict[int, list[float]] = {}
     for one in steps:
         by_rank.setdefault(one.rank, []).append(one.host_pace or 0.0)
-    times = [max(own) / min(own) if min(own) > 0 else 0.0 for own in by_rank.values()]
-    return min(times) if times and min(times) >= _SLOWED else None
+    return times_slowed(list(by_rank.values()))
 
 
 def _of_other_work(scene: Scene) -> list[EvidenceRow]:

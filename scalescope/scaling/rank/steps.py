@@ -24,8 +24,16 @@ from scalescope.scaling.trace.trace import Trace
 __all__ = ["Steps", "find_steps"]
 
 
-def find_steps(trace: Trace) -> Steps:
-    """Return the trace's steps in ns of the file's clock; none where nothing tells any."""
+def find_steps(trace: Trace, only: tuple[int, int] | None = None) -> Steps:
+    """Return the trace's steps in ns of the file's clock; none where nothing tells any.
+
+    `only`: those from one number to another.
+    """
+    found = _find(trace)
+    return found if only is None else found.within(*only)
+
+
+def _find(trace: Trace) -> Steps:
     told = by_profiler(trace) or by_step_annotations(trace) or by_iterations(trace) or by_optimizer(trace)
     if told is not None:
         return told

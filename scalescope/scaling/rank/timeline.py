@@ -68,8 +68,11 @@ class Timeline(msgspec.Struct, frozen=True):
         return early
 
 
-def build_timeline(trace: Trace, launches: LaunchTimes | None = None) -> Timeline:
-    """Return the device timeline of a trace, an empty one where nothing ran on a device. `launches`: where known."""
+def build_timeline(trace: Trace, launches: LaunchTimes | None = None, only: tuple[int, int] | None = None) -> Timeline:
+    """Return the device timeline of a trace, an empty one where nothing ran on a device.
+
+    `launches`: where known. `only`: of the steps from one number to another.
+    """
     base = trace.header.base_ns
     raw = trace.activities
     order = np.argsort(raw.start, kind="stable")
@@ -78,7 +81,7 @@ def build_timeline(trace: Trace, launches: LaunchTimes | None = None) -> Timelin
     communication = communication_of(trace, order, launch, thread)
     link_by_order(trace, raw.start[order], raw.stream[order], launch, communication)
     enqueued = np.where(enqueued >= 0, enqueued, launch)
-    steps = find_steps(trace)
+    steps = find_steps(trace, only)
     step = steps.of(launch)
     step[launch < 0] = -1
     kind = np.where(raw.kind[order] == KERNEL, COMPUTE, COPY).astype(np.int64)

@@ -1,6 +1,6 @@
 """Reads all ranks of a job, one task a rank, and tells which summary is of which rank."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -10,6 +10,7 @@ import numpy.ma  # noqa: F401 - np.unique and np.median load it when first calle
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import Mixed
+from scalescope.scaling.evidence.slowed import Quiet, quiet_steps
 from scalescope.scaling.rank.collective import share_members
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.ranks.gloo.groups_of_threads import name_groups
@@ -43,6 +44,7 @@ class Ranks(msgspec.Struct, frozen=True):
     records: dict[int, RankRecord]  # what a replay needs of the same ranks, where that was asked for
     files: list[str]  # the names of the files that are of this job
     mixed: Mixed | None = None  # with what else they lie in one folder
+    quiet: Quiet | None = None  # the steps that they are of, where hosts were slowed in others
 
     @property
     def reasons(self) -> list[str]:
@@ -53,10 +55,15 @@ class Ranks(msgspec.Struct, frozen=True):
 
 
 def read_ranks(
-    sources: Sequence[Source], jobs: int | None = None, executor: Executor | None = None, *, for_replay: bool = False
+    sources: Sequence[Source],
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    *,
+    for_replay: bool = False,
+    every_step: bool = False,
 ) -> Ranks:
     """Read the traces of one job; see `read_jobs`. Raises UserError, too, where they are of several jobs."""
-    found = read_jobs(sources, jobs, executor, for_replay=for_replay)
+    found = read_jobs(sources, jobs, executor, for_replay=for_replay, every_step=every_step)
     if len(found) > 1:
         parts = "; ".join(_some(one.files) for one in found)
         if found[0].mixed is not None and found[0].mixed.kind == "windows":
@@ -67,12 +74,18 @@ def read_ranks(
 
 
 def read_jobs(
-    sources: Sequence[Source], jobs: int | None = None, executor: Executor | None = None, *, for_replay: bool = False
+    sources: Sequence[Source],
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    *,
+    for_replay: bool = False,
+    every_step: bool = False,
 ) -> list[Ranks]:
     """Read the traces and return their summaries by rank, a job each (see jobs.py).
 
-    `for_replay`: with what a replay needs, for a few ranks. What is no trace is said with the first job. Raises
-    UserError where no file is a trace; RunError where a reading process was killed.
+    `for_replay`: with what a replay needs, for a few ranks. `every_step`: those, too, in which something outside of the
+    job slows its hosts. What is no trace is said with the first job. Raises UserError where no file is a trace;
+    RunError where a reading process was killed.
     """
     read = _read(sources, jobs, executor, for_replay)
     refused = [
@@ -84,9 +97,14 @@ def read_jobs(
         raise UserError(refused[0].reason)
     pairs = [(source, one) for source, one in zip(sources, read, strict=True) if not isinstance(one, str)]
     share_members(one.summary.collectives for _, one in pairs)
-    again = copies(pairs)
-    refused += [Refused(name, f"{name} is {first} once more and counts once", False) for name, first in again.items()]
-    found = split_jobs([(source, one) for source, one in pairs if source.path.name not in again])
+    twice = copies(pairs)
+    refused += [Refused(name, f"{name} is {first} once more and counts once", False) for name, first in twice.items()]
+    found = split_jobs([(source, one) for source, one in pairs if source.path.name not in twice])
+    quiet: list[Quiet | None] = [None] * len(found)
+    if not every_step:
+        again = partial(_read, jobs=jobs, executor=executor, for_replay=for_replay)
+        for number, job in enumerate(found):
+            found[number], quiet[number] = _of_quiet_steps(job, again)
     for job in found:
         share_names({rank: one.summary.collectives for rank, one in job.ranks.items()})
         name_groups({rank: one.summary for rank, one in job.ranks.items()})
@@ -98,9 +116,24 @@ def read_jobs(
             {rank: one.record for rank, one in job.ranks.items() if one.record is not None},
             _names(job),
             _mixed(found, number) if len(found) > 1 else None,
+            quiet[number - 1],
         )
         for number, job in enumerate(found, 1)
     ]
+
+
+def _of_quiet_steps(job: FoundJob, read: Callable[..., list[RankReading | str]]) -> tuple[FoundJob, Quiet | None]:
+    """Return a job over the steps in which nothing slows its hosts, and which they are; where none is, as it is."""
+    quiet = quiet_steps({rank: one.summary.host_evidence for rank, one in job.ranks.items()})
+    if quiet is None:
+        return job, None
+    sources = {(one.path, one.device): one for one in job.sources}
+    chosen = [sources[one.summary.path, one.summary.of_file] for one in job.ranks.values()]
+    again = [one for one in read(chosen, only=(quiet.first, quiet.last)) if isinstance(one, RankReading)]
+    if len(again) < len(chosen):  # gone or changed meanwhile
+        return job, None
+    share_members(one.summary.collectives for one in again)
+    return msgspec.structs.replace(job, ranks=dict(zip(job.ranks, again, strict=True))), quiet
 
 
 def _mixed(found: Sequence[FoundJob], number: int) -> Mixed:
@@ -123,9 +156,13 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _read(
-    sources: Sequence[Source], jobs: int | None, executor: Executor | None, for_replay: bool
+    sources: Sequence[Source],
+    jobs: int | None,
+    executor: Executor | None,
+    for_replay: bool,
+    only: tuple[int, int] | None = None,
 ) -> list[RankReading | str]:
-    read = partial(_reading_or_reason, for_replay)
+    read = partial(_reading_or_reason, for_replay, only)
     if executor is not None:
         return list(executor.map(read, sources))
     workers = jobs if jobs is not None else usable_cores()
@@ -136,9 +173,9 @@ def _read(
     return map_in_processes(read, sources, workers, f"read traces of {paths[0].parent}")
 
 
-def _reading_or_reason(for_replay: bool, source: Source) -> RankReading | str:
+def _reading_or_reason(for_replay: bool, only: tuple[int, int] | None, source: Source) -> RankReading | str:
     """Return what a rank's file says, or in words why it is no trace: one bad file must not cost the other ranks."""
     try:
-        return read_rank(source.path, source.device, for_replay=for_replay)
+        return read_rank(source.path, source.device, for_replay=for_replay, only=only)
     except UserError as error:
         return str(error)

@@ -161,14 +161,16 @@ class RankReading(msgspec.Struct, frozen=True):
     record: RankRecord | None  # what a replay needs, where it was asked for
 
 
-def read_rank(path: Path, device: int | None = None, *, for_replay: bool = False) -> RankReading:
+def read_rank(
+    path: Path, device: int | None = None, *, for_replay: bool = False, only: tuple[int, int] | None = None
+) -> RankReading:
     """Read one trace file and keep what is needed of it. Raises UserError for a file that is no trace.
 
     `device`: of a file with several, which of them is the rank. `for_replay`: keep what a replay needs, too: far more
-    than a summary, about 1 kB an activity.
+    than a summary, about 1 kB an activity. `only`: of steps on a device, those from one number to another.
     """
     trace, launches, moved, left_out = by_the_hosts_clock(join_copies(read_trace(path, device)))
-    timeline = build_timeline(trace, launches)
+    timeline = build_timeline(trace, launches, only)
     if timeline.start.size:
         summary = _summarise_device(trace, timeline, launches)
         summary = replace(summary, of_file=device, device_moved=moved, left_out=left_out)

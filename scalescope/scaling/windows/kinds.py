@@ -25,10 +25,11 @@ def by_kind(path: Path, windows: Sequence[Explained]) -> tuple[list[Explained], 
     All of them, none, and None, where no window was opened for that. Of several such the last one counts.
     """
     facts = _facts(path)
-    opened = [one for one in windows if (own := facts.get(_first(one))) is not None and own.longer is not None]
+    opened = [one for one in windows if (own := _of(facts, one)) is not None and own.longer is not None]
     if not opened:
         return list(windows), [], None
-    longer = facts[_first(opened[-1])].longer
+    own = _of(facts, opened[-1])
+    longer = None if own is None else own.longer
     assert longer is not None
     chosen, usual = [], []
     for one in windows:
@@ -39,20 +40,26 @@ def by_kind(path: Path, windows: Sequence[Explained]) -> tuple[list[Explained], 
     return chosen, usual, longer
 
 
-def _facts(path: Path) -> dict[int, WindowFacts]:
+def _facts(path: Path) -> list[WindowFacts]:
     try:
         recording = RunFolder(path).read_recording()
     except (OSError, UserError, msgspec.DecodeError):
-        return {}
-    return {one.steps[0]: one for one in recording.windows if one.steps} if recording is not None else {}
+        return []
+    return [one for one in recording.windows if one.steps] if recording is not None else []
+
+
+def _of(facts: Sequence[WindowFacts], window: Explained) -> WindowFacts | None:
+    """Return what is recorded of a window, some of whose steps may be left out."""
+    first = _first(window)
+    return next((one for one in facts if one.steps[0] <= first <= one.steps[-1]), None)
 
 
 def _first(window: Explained) -> int:
     return min((step.step for step in window.analysis.steps), default=-1)
 
 
-def _near_ms(facts: dict[int, WindowFacts], window: Explained) -> float:
+def _near_ms(facts: Sequence[WindowFacts], window: Explained) -> float:
     """Return what steps beside a window take, ms; 0 where that is not told."""
-    own = facts.get(_first(window))
+    own = _of(facts, window)
     beside = [one.median_ms for one in (own.before, own.after) if one is not None] if own is not None else []
     return min(beside, default=0.0)

@@ -4,12 +4,13 @@ Parts of a step add up as they do in each window. Collectives are matched within
 there. A projection, which replays what hides what in a step, takes the last window.
 """
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.answer import Quality, RunAnalysis, SlowedSteps
 from scalescope.scaling.answer_rows import PARTS, Collective, KernelRow, RankSplit
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.join.explained import Explained
@@ -89,9 +90,25 @@ def _quality(analyses: Sequence[RunAnalysis]) -> Quality:
         several_devices=kept[-1].quality.several_devices,
         unknown_collectives=sorted({name for one in kept for name in one.quality.unknown_collectives}),
         cut_ranks=sorted({rank for one in kept for rank in one.quality.cut_ranks}),
+        slowed=_slowed(kept),
         clocks_apart_ms=max((one.quality.clocks_apart_ms or 0.0 for one in kept), default=0.0) or None,
         unlinked_fraction=max(fractions, default=None),
         reasons=reasons,
+    )
+
+
+def _slowed(analyses: Sequence[RunAnalysis]) -> SlowedSteps | None:
+    """Return the steps that are left out of windows, of all that these have."""
+    found = [one.quality.slowed for one in analyses if one.quality.slowed is not None]
+    if not found:
+        return None
+    others = sum(max((rank.steps for rank in one.ranks), default=0) for one in analyses if one.quality.slowed is None)
+    return SlowedSteps(
+        steps=[step for one in found for step in one.steps],
+        of=others + sum(one.of for one in found),
+        times=max(one.times for one in found),
+        slowed_ms=statistics.fmean(one.slowed_ms for one in found),
+        quiet_ms=statistics.fmean(one.quiet_ms for one in found),
     )
 
 

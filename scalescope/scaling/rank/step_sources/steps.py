@@ -38,6 +38,12 @@ class Steps(msgspec.Struct, frozen=True):
         numbers, start, end = self.numbers[:count], self.start[:count], self.end[:count]
         return Steps(numbers, start, end, self.thread, self.source, self.kinds[:count], self.left_out)
 
+    def within(self, first: int, last: int) -> "Steps":
+        """Return those of the steps whose numbers are among these."""
+        kept = (self.numbers >= first) & (self.numbers <= last)
+        kinds = tuple(kind for kind, keep in zip(self.kinds, kept.tolist(), strict=True) if keep) if self.kinds else ()
+        return Steps(self.numbers[kept], self.start[kept], self.end[kept], self.thread, self.source, kinds)
+
     def shifted(self, ns: int) -> "Steps":
         """Return the same steps on a clock that is so many ns ahead."""
         return Steps(self.numbers, self.start + ns, self.end + ns, self.thread, self.source, self.kinds, self.left_out)
