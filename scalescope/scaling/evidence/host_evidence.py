@@ -32,7 +32,7 @@ from scalescope.scaling.evidence.interruptions import (
     lock_waits,
 )
 from scalescope.scaling.evidence.modes.debugging import Debugging, debugging
-from scalescope.scaling.evidence.pace import OperatorPace, operator_paces, step_paces
+from scalescope.scaling.evidence.pace.operators import OperatorPace, operator_paces, step_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
 from scalescope.scaling.evidence.waiting import held_up
 from scalescope.scaling.rank.cpu import WOKEN_NS

@@ -16,7 +16,7 @@ import msgspec
 
 from scalescope.records.errors import RunError
 from scalescope.scaling.answer_rows import StepSplit
-from scalescope.scaling.evidence.slowed import times_slowed
+from scalescope.scaling.evidence.pace.slowed import times_slowed
 from scalescope.scaling.finding import HOST_SLOWED, LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene

@@ -10,7 +10,7 @@ import numpy.ma  # noqa: F401 - np.unique and np.median load it when first calle
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import Mixed
-from scalescope.scaling.evidence.slowed import Quiet, quiet_steps
+from scalescope.scaling.evidence.pace.slowed import Quiet, quiet_steps
 from scalescope.scaling.rank.collective import share_members
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.ranks.gloo.groups_of_threads import name_groups

@@ -1,0 +1,1 @@
+"""How long a host takes for each operator: between ranks, and between steps."""
