@@ -7,8 +7,7 @@ none of the job's doing: as long as enough others stand beside each other, the a
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from scalescope.scaling.evidence.host_evidence import HostEvidence
+from typing import Protocol
 
 #: A host is slowed in a step where it takes so many times as long for each operator as in its quickest one.
 SLOWED = 1.6
@@ -16,6 +15,26 @@ SLOWED = 1.6
 _QUIET = 1.35
 #: What tells how steps differ is at least so many of them.
 _LEAST = 2
+
+
+class PacedHost(Protocol):
+    """What is asked of a rank's host; each tuple holds a value a step."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Tell whether it computes itself."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps' numbers."""
+
+    @property
+    def step_ns(self) -> tuple[int, ...]:
+        """Return how long each of them is on the host."""
+
+    @property
+    def paces(self) -> tuple[int, ...]:
+        """Return how long its operators take, in per cent of the median step; none where too few tell."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,7 @@ def times_slowed(paces: Sequence[Sequence[float]]) -> float | None:
     return min(times) if times and min(times) >= SLOWED else None
 
 
-def quiet_steps(hosts: Mapping[int, HostEvidence | None]) -> Quiet | None:
+def quiet_steps(hosts: Mapping[int, PacedHost | None]) -> Quiet | None:
     """Return the longest stretch of steps in which no host is slowed; None where none is in any, or few are left.
 
     Of hosts that compute, each waits for cores by itself, which is told of each step.
