@@ -124,6 +124,19 @@ def test_copies_of_all_ranks_come_before_launching_which_costs_as_much(step_ms: 
         assert "exposed copies cost" in sentence and "launching may cost as much" in sentence
 
 
+def test_a_stall_that_records_and_launches_both_tell_is_one_finding() -> None:
+    """Of the device and its calls alone: rank 1 stands still for 6.3 ms in its backward pass: 6.18 ms (4.54 to 7.66).
+
+    It was told as two stalls of 3.4 ms, behind launching.
+    """
+    analysis, sentence = first("cuda_only_stalled_host_n2", 22.91)
+    found = analysis.findings[0]
+    assert [(one.code, one.rank) for one in analysis.findings if one.rank is not None] == [("host_stall", 1)]
+    assert found.code == "host_stall" and found.ms == pytest.approx(6.18, rel=0.15)
+    assert found.low_ms is not None and found.high_ms is not None and found.low_ms <= 6.18 <= found.high_ms
+    assert "rank 1 costs 6.8 ms" in sentence and "vectorized_elementwise_kernel" in sentence
+
+
 def test_where_devices_bound_the_step_without_a_stall_its_cost_is_as_well_known_as_the_step() -> None:
     """A host that stalls before the forward pass: 5.87 ms (4.54 to 6.66). The stalled steps differ by 3 ms."""
     analysis, _ = first("stalled_host_rank1_n2", 24.62)

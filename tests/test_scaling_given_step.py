@@ -14,7 +14,8 @@ from scalescope.records.errors import UserError
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, RunAnalysis, read_run_answer
-from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code
@@ -334,3 +335,18 @@ def test_without_an_untraced_step_only_what_holds_at_any_cost_of_recording_is_cl
 def test_with_its_untraced_step_nothing_is_left_untold() -> None:
     answer = with_step(SLOW_HOST, UNTRACED_MS)
     assert not [one for one in answer.findings if one.code in ("profiler_cost", "host_bound", "host_starved")]
+
+
+def test_a_cause_brings_more_where_recording_costs_those_who_wait_for_it_more() -> None:
+    """The untraced step tells what recording costs the rank that stands still; without that others bound the step."""
+    records = read_records(DATA / "cuda_only_stalled_host_n2")
+    replayer, untold = Replayer(records), Replayer(records)
+    as_run = take_recording_out(replayer, Untraced(Interval(22.91, 22.7, 23.1), "given"))
+    stall = Change(without=(Removal("gaps", 1),))
+    known = -(replayer.predict(stall, quick=True, near=True).change_ms or 0.0)
+    alike, dear, dearer = (replayer.gained_if_others(stall, (1,), times) for times in (1.0, 1.3, 2.0))
+    assert as_run is not None and as_run.source == "given" and known == pytest.approx(6.8, rel=0.05)
+    assert alike == pytest.approx(known, rel=0.01)
+    assert dear is not None and dearer is not None and known <= dear <= dearer
+    take_recording_out(untold, None)
+    assert untold.gained_if_others(stall, (1,), 1.3) is None

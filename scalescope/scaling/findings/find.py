@@ -1,6 +1,8 @@
 """From a replayed run to its findings: detectors propose causes, the replay prices them, the costliest comes first."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from scalescope.scaling.as_run.recording import has_operators
 from scalescope.scaling.finding import Finding, is_known, is_no_fault
@@ -71,9 +73,29 @@ def _on_hosts(scene: Scene) -> tuple[Callable[[Scene], Iterator[Candidate]], ...
     return FROM_RECORDS if any(has_operators(one) for one in records) else FROM_CALLS
 
 
+def _each_stall_once(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with one rank's gaps as one of them, where its records and its launches both tell of some.
+
+    Records say how long they are in each step; launches, what follows.
+    """
+    gaps: dict[int, list[Candidate]] = {}
+    for one in candidates:
+        if one.code == "host_stall" and one.rank is not None and one.seen is None and not one.ranks:
+            gaps.setdefault(one.rank, []).append(one)
+    found = list(candidates)
+    for own in gaps.values():
+        if len(own) == 2 and all(removal.what == "gaps" for one in own for removal in one.removals):
+            by_records, by_launches = own
+            together = replace(by_records, removals=by_launches.removals, evidence=by_launches.evidence)
+            found = [together if one is by_records else one for one in found if one is not by_launches]
+    return found
+
+
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
-    candidates = [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
+    candidates = _each_stall_once(
+        [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
+    )
     candidates = without_slow_operators(scene, with_differing_load(scene, without_their_symptoms(candidates)))
     candidates = with_blocks(scene, candidates)
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))

@@ -62,16 +62,18 @@ class Start(msgspec.Struct, frozen=True):
     device: float  # when its first step begins
 
 
-def without_recording(graph: Graph, cost: HostCost, scale: float) -> Graph:
+def without_recording(graph: Graph, cost: HostCost, scale: float, times: Mapping[int, float] | None = None) -> Graph:
     """Return the graph, as traced, with the hosts' times less `scale` times what recording costs; none goes below 0.
 
-    A wait for a worker process grows by as much as its host takes less. Raises RunError where a replay stalls.
+    `times`: ranks whose hosts it costs so many times as much. A wait for a worker process grows by as much as its host
+    takes less. Raises RunError where a replay stalls.
     """
     lighter = graph.copy()
     known = 1.0 if scale > 0 else 0.0
     for rank, own in cost.calls.items():
-        before = scale * own.before + known * own.before_known
-        during = scale * own.during + known * own.during_known
+        of_rank = scale * (times or {}).get(rank, 1.0)
+        before = of_rank * own.before + known * own.before_known
+        during = of_rank * own.during + known * own.during_known
         lighter.calls[rank] = _less(graph, rank, before, during, on_cpu=bool(cost.inside.size))
     if scale > 0:
         keep_pace(lighter, graph)
@@ -227,10 +229,13 @@ class Recording(msgspec.Struct, frozen=True):
     copies_high: float = 0.0  # the same, at most
     fitted: bool = False  # the step at that scale is the untraced one, which is known, and so it is at the bounds
 
-    def taken_out(self, graph: Graph, scale: float, *, quickest: bool = False) -> Graph:
+    def taken_out(
+        self, graph: Graph, scale: float, *, quickest: bool = False, times: Mapping[int, float] | None = None
+    ) -> Graph:
         """Return a graph of the traces as it would run without recording, if that costs so much.
 
-        `quickest`: with copies of pageable memory as quick as they may be.
+        `quickest`: with copies of pageable memory as quick as they may be. `times`: see `without_recording`.
         """
         graph = with_quicker_copies(graph, self.copies_high if quickest else self.copies)
-        return started(without_recording(on_slower_devices(graph, self.devices), self.cost, scale), self.starts)
+        lighter = without_recording(on_slower_devices(graph, self.devices), self.cost, scale, times)
+        return started(lighter, self.starts)

@@ -45,6 +45,8 @@ _FEWEST_ON_A_LINE = 5
 
 #: By how many ns the mean rank's steps change; in words, why that is not known.
 Deltas = list[float] | str
+#: Assumptions that make the step longer than this share of the known one contradict it.
+_KNOWN_TO = 0.02
 
 
 class Replayer(Unchanged):
@@ -93,6 +95,20 @@ class Replayer(Unchanged):
                 return withheld(change, one)
         return self._prediction(change, {which: one for which, one in zip(asked, found, strict=True)
                                          if not isinstance(one, str)}, whole=beyond is None)  # fmt: skip
+
+    def gained_if_others(self, change: Change, ranks: tuple[int, ...], times: float) -> float | None:
+        """Return what a change would bring, ms, if recording cost all ranks but these so many times as much.
+
+        None where the untraced step does not tell what it costs, or contradicts that.
+        """
+        try:
+            assumed = self._others_recorded(ranks, times)
+            if assumed is None or mean_step_ns(assumed.base) > self.base_ns * (1 + _KNOWN_TO):
+                return None
+            deltas = self._replay(change, assumed)
+        except RunError:
+            return None
+        return None if isinstance(deltas, str) else -statistics.fmean(deltas) / 1e6
 
     def _prediction(self, change: Change, found: Mapping[int, list[float]], *, whole: bool) -> Prediction:
         center = found[0]

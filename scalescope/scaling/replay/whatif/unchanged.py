@@ -88,6 +88,7 @@ class Unchanged:
         self.graph = self.traced.under(self.contention)
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
         self._assumed_at: dict[int, Assumed] = {}
+        self._others_at: dict[tuple[tuple[int, ...], float], Assumed] = {}
         self._sides: dict[int, SideBySide] = {}
         self.stalled: str | None = None  # why the unchanged replay does not come to its end
         self.base: dict[int, list[float]] = {rank: [] for rank in self.graph.ranks}
@@ -129,6 +130,7 @@ class Unchanged:
 
     def _forget(self) -> None:
         self._assumed_at.clear()
+        self._others_at.clear()
         self._sides.clear()
 
     @cached_property
@@ -230,6 +232,23 @@ class Unchanged:
                 graph = self._recording.taken_out(graph, scale.high if costly else scale.low, quickest=costly)
             self._assumed_at[which] = Assumed(graph, self._steps(graph), place, which)
         return self._assumed_at[which]
+
+    def _others_recorded(self, ranks: tuple[int, ...], times: float) -> Assumed | None:
+        """Return the likeliest assumptions, but for recording that costs all ranks but these so many times as much.
+
+        None where the untraced step did not tell what recording costs. Raises RunError where the replay stalls.
+        """
+        if self._recording is None or not self._recording.fitted or self.on_cpu:
+            return None
+        if (ranks, times) not in self._others_at:
+            graph = self._recording.taken_out(
+                self.traced.under(self.contention),
+                self._recording.scale.value,
+                times={rank: times for rank in self.graph.ranks if rank not in ranks},
+            )
+            which = -1 - len(self._others_at)  # none of the corners'
+            self._others_at[ranks, times] = Assumed(graph, self._steps(graph), 0.5, which)
+        return self._others_at[ranks, times]
 
     def bases_at_bounds(self) -> list[dict[int, list[float]]]:
         """Return each rank's steps, ns, where recording costs least, and where it costs most.
