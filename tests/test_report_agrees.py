@@ -67,6 +67,24 @@ def test_profiled_steps_that_hold_long_ones_are_longer_for_these_and_not_for_rec
     assert "long ones" not in beside_measured([(far, "2 CPU ranks", 90.0, False)])
 
 
+def test_profiled_steps_are_held_against_the_steps_between_without_what_long_ones_make_them_longer_by() -> None:
+    """*37% longer than the measured ones*, of a mean that held a validation beside a median that held none."""
+    run, nearly = on_cpus(137.8, 185.0, 186.0, 26.0), on_cpus(137.8, 171.0, 171.0, 26.0)
+    (first, *_) = run.steps
+    for one in (run, nearly):
+        one.steps = [replace(first, rank=rank, step=step) for rank in (0, 1) for step in range(22, 27)]
+        one.recurring = RecurringSteps(
+            every=5, phase=4, phases=[4], rank=None, longer_ms=118.7, usual_ms=137.8, mean_ms=23.7
+        )
+    assert (
+        "17% longer than the measured ones (161.3 ms in the mean, without what every 5th step takes longer, for 137.8 "
+        "ms in the median)"
+    ) in unlike_sentence(run, "2 CPU ranks")
+    assert unlike_sentence(nearly, "2 CPU ranks") == "", "7% longer are the others"
+    nearly.recurring = None
+    assert "24% longer" in unlike_sentence(nearly, "2 CPU ranks")
+
+
 def test_profiling_is_said_to_cost_no_more_than_it_is_known_to_on_cpus() -> None:
     """*20% longer than the measured ones, which profiling costs them*, where 1.5 ms of 137.5 ms were known."""
     run = on_cpus(107.6, 129.1, 129.0, 6.0)

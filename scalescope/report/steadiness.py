@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.report.as_run import is_shown_alone, recording_ms, step_of_job
-from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
+from scalescope.report.drawing.numbers import figure, listing, milliseconds, ordinal, percent
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
@@ -14,8 +14,9 @@ from scalescope.scaling.verdicts.step_rows.doubt import (
     contradict,
     is_of_other_steps,
     is_unlike,
+    longer_for_long_ones_ms,
     scatter,
-    told_step_ms,
+    told_usual_ms,
     was_unsteady,
 )
 
@@ -76,7 +77,7 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if not unlike:
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
     cost_ms, apart = _apart_from_measured(run, times)
-    if _are_the_long_ones(run, cost_ms):
+    if run.activity != "cpu" and _are_the_long_ones(run, cost_ms):
         return ""  # which is said of them
     if was_unsteady(run):
         return f"On {where} the machine was unsteady: {apart}, {_why(times, cost_ms)}, {_MISLEADS}."
@@ -107,16 +108,26 @@ def _apart_from_measured(run: RunAnalysis, times: StepTimes) -> tuple[float, str
     Of ranks on CPUs those count that the figures, and the bars, are of, which may lie further off than their median.
     """
     cost_ms, share = times.profiling_overhead_ms or 0.0, times.profiling_overhead_fraction or 0.0
-    measured, told, lengths = times.measured_step_ms, told_step_ms(run), ""
+    measured, told, lengths = times.measured_step_ms, told_usual_ms(run), ""
     if run.activity == "cpu" and measured and told is not None:
         cost_ms, share = told - measured, told / measured - 1
-        fewer = fewer_replayed(run)
-        of = "" if fewer is None else f" of {fewer.steps} of {fewer.of}, without recording,"
+        fewer, often = fewer_replayed(run), run.recurring
+        long = (
+            f"what every {ordinal(often.every)} step takes longer" if often is not None and _met_long_ones(run) else ""
+        )
+        without = [f"without {one}" for one in ("recording" if fewer is not None else "", long) if one]
+        of = "" if fewer is None else f" of {fewer.steps} of {fewer.of}"
+        of += f", {' and '.join(without)}," if without else ""
         lengths = f" ({milliseconds(told)} in the mean{of} for {milliseconds(measured)} in the median)"
     elif measured is not None and times.profiled_step_ms is not None:
         lengths = f" (in the median {milliseconds(times.profiled_step_ms)} for {milliseconds(measured)})"
     than = "longer" if share > 0 else "shorter"
     return cost_ms, f"the profiled steps are {percent(abs(share), 0)} {than} than the measured ones{lengths}"
+
+
+def _met_long_ones(run: RunAnalysis) -> bool:
+    """Tell whether some of the steps that figures are of are among those that are longer every so often."""
+    return longer_for_long_ones_ms(run) > 0
 
 
 #: Of what long steps among the profiled ones make these longer in the mean, what else may be off by.

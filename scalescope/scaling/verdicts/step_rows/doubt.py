@@ -51,7 +51,7 @@ def leaves_nothing_to_doubt(run: RunAnalysis) -> bool:
     """
     if run.activity != "cpu" or run.findings[:1] == [] or run.findings[0].code != "nothing":
         return False
-    told, measured = told_step_ms(run), run.step_times.measured_step_ms if run.step_times is not None else None
+    told, measured = told_usual_ms(run), run.step_times.measured_step_ms if run.step_times is not None else None
     return told is not None and measured is not None and told >= measured and not contradict(run)
 
 
@@ -126,7 +126,7 @@ def _is_slowed_by_its_records(run: RunAnalysis) -> bool:
     What a window records takes memory amid the job's activations, whose pages are then fresh ones in each step
     (benchmarks/page_faults.py counts them): recording's doing, which no record tells.
     """
-    told, measured = told_step_ms(run), run.step_times.measured_step_ms if run.step_times is not None else None
+    told, measured = told_usual_ms(run), run.step_times.measured_step_ms if run.step_times is not None else None
     if run.activity != "cpu" or told is None or measured is None:
         return False
     return measured <= told <= (1 + _BY_FRESH_PAGES) * measured and _waited_for_cores_no_longer(run)
@@ -162,7 +162,7 @@ def is_unlike(run: RunAnalysis) -> bool:
     """
     if run.step_times is None:
         return False
-    measured, told = run.step_times.measured_step_ms, told_step_ms(run)
+    measured, told = run.step_times.measured_step_ms, told_usual_ms(run)
     if run.activity != "cpu" or measured is None or told is None:
         return are_unlike(run.step_times)
     return abs(told - measured) >= UNLIKE * measured
@@ -173,6 +173,29 @@ def told_step_ms(run: RunAnalysis) -> float | None:
     if run.as_run is not None and run.as_run.ranks and run.as_run.parts_ms is not None:
         return run.as_run.parts_ms.value
     return run.step_times.window_step_ms if run.step_times is not None else None
+
+
+def told_usual_ms(run: RunAnalysis) -> float | None:
+    """Return the step that figures are of without what steps that recur make it longer by, ms.
+
+    That is what the measured step, a median of those between, is to be held against.
+    """
+    told = told_step_ms(run)
+    return None if told is None else told - longer_for_long_ones_ms(run)
+
+
+def longer_for_long_ones_ms(run: RunAnalysis) -> float:
+    """Return by how much the step that figures are of is longer for those in it that are longer every so often, ms."""
+    found = run.recurring
+    recorded = sorted({one.step for one in run.steps})
+    if found is None or not recorded:
+        return 0.0
+    as_run = run.as_run
+    if as_run is not None and as_run.ranks and as_run.steps and as_run.steps < len(recorded):
+        within = [step for step in recorded if step + 1 in recorded]  # a window's last is not replayed
+        recorded = within if len(within) == as_run.steps else recorded
+    begun = sum(step % found.every == found.phase for step in recorded)
+    return found.longer_ms * begun / len(recorded)
 
 
 def is_of_other_steps(run: RunAnalysis) -> bool:
@@ -186,11 +209,11 @@ def is_of_other_steps(run: RunAnalysis) -> bool:
         return False
     if times is None or times.measured_step_ms is None:
         return False
-    measured, told = times.measured_step_ms, as_run.parts_ms
-    apart = abs(told.value - measured)
+    measured, told, long = times.measured_step_ms, as_run.parts_ms, longer_for_long_ones_ms(run)
+    apart = abs(told.value - long - measured)
     if apart >= UNLIKE * measured:
         return True
-    return apart > max(times.placebo_ms or 0.0, _APART * measured) and not told.low <= measured <= told.high
+    return apart > max(times.placebo_ms or 0.0, _APART * measured) and not told.low <= measured + long <= told.high
 
 
 def _is_of_other_steps_than_headers(run: RunAnalysis) -> bool:
