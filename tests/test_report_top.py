@@ -162,7 +162,7 @@ def test_bars_of_one_drawing_are_of_like_steps() -> None:
 def test_a_step_that_only_the_traces_tell_is_not_called_measured(tmp_path: Path) -> None:
     data = read_report_data(write_study(tmp_path / "s"))
     assert data.study is not None
-    assert "median step, measured" in {one.label for one in page_of(data).cards[0].figures}
+    assert "step as run, measured" in {one.label for one in page_of(data).cards[0].figures}
     for point in data.study.efficiency:
         point.samples_per_s = point.tokens_per_s = None
     assert "step as profiled" in {one.label for one in page_of(data).cards[0].leading}

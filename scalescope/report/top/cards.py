@@ -79,7 +79,7 @@ def _series_figures(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         *([Figure(f"{last.scaling} scaling efficiency", percent(last.efficiency))] if several else []),
         *_rates(last, points),
         # plain traces tell no throughput: theirs is the step that they hold
-        _length("median step, measured" if last.samples_per_s is not None else "step as profiled", last.step_ms),
+        _length("step as run, measured" if last.samples_per_s is not None else "step as profiled", last.step_ms),
         *([Figure("speedup", factor(last.speedup))] if several else []),
         _mfu(last.mfu, done.mfu_of_measured if done is not None else None),
     ]
@@ -121,10 +121,10 @@ def _step(run: RunAnalysis) -> list[Figure]:
         if told is not None and told.step_ms == run.step_times.measured_step_ms:  # one figure, and one name for it
             step = interval_of_job(told)
             spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
-            return [_length(f"step as run{spread}", step.value)]
+            return [_length(f"step as run{spread}{_where(run)}", step.value)]
         if run.recurring is not None and is_told(run):
-            return [_length("median step, between the longer ones", run.step_times.measured_step_ms)]
-        return [_length(f"median step, measured{_where(run)}", run.step_times.measured_step_ms)]
+            return [_length("step as run, between the longer ones", run.step_times.measured_step_ms)]
+        return [_length(f"step as run, measured{_where(run)}", run.step_times.measured_step_ms)]
     if not run.ranks or run.steps_by is None or run.quality.verdict == "unusable":
         return []
     if not differs(run):
