@@ -5,6 +5,7 @@ of what is asked for, or holds it damaged, is a UserError that says what to do. 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -143,7 +144,8 @@ def compare(
     one kind, or several paths, are repeats. `fail_if`: limits such as "step>3%", whose outcome is in `gate`. `jobs`:
     processes that read. Raises UserError where one holds nothing that can be compared, and for a limit that is none.
     """
-    return compare_paths(_paths(baseline), _paths(other), [parse(text) for text in fail_if], jobs)
+    limits = [parse(text) for text in fail_if]
+    return compare_paths(_paths(baseline), _paths(other), limits, jobs, partial(reading.analyze_alone, jobs=jobs))
 
 
 def cost_model(*sweeps: Location) -> CostModel:

@@ -154,13 +154,16 @@ def test_scripts_that_were_given_two_names_and_do_not_the_same_are_refused_with_
         ({"names": {"aten::conv2d": 0.7, "aten::linear": 0.3}}, False),  # as many, in another network
         ({"sent_bytes": {}}, True),  # inputs tell instead
         ({"sent_bytes": {}, "inputs": {"aten::linear": 128.0}}, False),
-        ({"sent_bytes": {}, "inputs": {"aten::linear": 128.0}, "samples": 16}, True),  # of a batch twice as large
+        (
+            {"sent_bytes": {}, "inputs": {"aten::linear": 128.0}, "samples_by_rank": (16, 16)},
+            True,
+        ),  # of a batch twice as large
         ({"sent_bytes": {}, "inputs": {}}, False),  # nothing tells their sizes
         ({"sent_bytes": {}, "calls": {"aten::linear": 36.0}}, False),  # three times as deep
     ],
 )
 def test_one_job_under_two_names_is_told_by_operators_and_by_sizes(changed: dict[str, Any], same: bool) -> None:
-    here = Identity(world_size=2, activity="cpu", device=None, model="a", named_by_user=True, samples=8,
+    here = Identity(world_size=2, activity="cpu", device=None, model="a", named_by_user=True, samples_by_rank=(8, 8),
                     names={"aten::linear": 0.7, "aten::gelu": 0.3}, inputs={"aten::linear": 64.0},
                     calls={"aten::linear": 12.0}, sent_bytes={"all_reduce": 90_000})  # fmt: skip
     there = msgspec.structs.replace(here, model="b", **changed)

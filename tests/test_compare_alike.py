@@ -25,7 +25,7 @@ RUN = DATA / "runs_v0.1" / "train"
 #: An MLP of 3.5 million parameters with DDP over gloo, 105 steps a run: ten as they are, three in which rank 1 sleeps
 #: for 15 ms a step, one whose loader takes 20 ms more on both ranks.
 STEPS = unpacked(DATA / "own_script_2_cores" / "steps.json.gz")
-ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="mine", samples=64)
+ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="mine", samples_by_rank=(64, 64))
 CLEAN = [name for name in STEPS if name.startswith("clean")]
 
 

@@ -28,7 +28,7 @@ from scalescope.train.measure.clock import CpuClock, RunDelay
 from tests.gloo_traces import GlooJob
 
 RUN = Path(__file__).parent / "data" / "runs_v0.1" / "train"
-ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="gpt_tiny", samples=8)
+ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="gpt_tiny", samples_by_rank=(8, 8))
 
 Row = dict[str, object]
 

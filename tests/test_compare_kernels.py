@@ -172,7 +172,8 @@ def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
 
 
 def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_from_work() -> None:
-    known = Identity(world_size=2, activity="cpu", device=None, samples=8, sent_bytes={"all_reduce": 900_000},
+    known = Identity(world_size=2, activity="cpu", device=None, samples_by_rank=(8, 8),
+                     sent_bytes={"all_reduce": 900_000},
                      collectives={"all_reduce": 1, "barrier": None})  # fmt: skip
     window = Window(ranks={}, steps={}, basis="profiled", traces={})
     before = Repeat(name="a", path=Path("a"), identity=known, windows=[window])
@@ -197,7 +198,7 @@ def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_f
         "these do not do the same work (all_gather of 1.9 MB a step for nothing, all_reduce of nothing"
     )
     assert "): b is 45.0% slower" in told and told.count("same work") == 1
-    assert "its steps are of another batch: 10 samples a rank's step for 8; " in said(samples=10)
+    assert "its steps are of another batch: 10 samples a rank's step for 8; " in said(samples_by_rank=(10, 10))
     assert "ure of" not in said(sent_bytes={"all_reduce": None}), "sizes that are not told say nothing"
     assert "ure of" not in said(sent_bytes={}, collectives={"all_reduce": 1}, world_size=3)
 

@@ -121,7 +121,9 @@ def test_few_steps_tell_no_place_that_the_rows_of_all_steps_do_not_speak_for(tmp
 
 
 def test_a_table_begins_with_what_changed_for_sure_and_says_what_a_length_below_zero_is() -> None:
-    """A row of -7.95 ms stood first among parts of a step, and did not say of what it is."""
+    """A row of -7.95 ms stood first among parts of a step, and did not say of what it is: *other steps than the
+    profiled*.
+    """
     parts = [
         PartChange(name="rest", change_ms=-10.2, low_ms=-50.7, high_ms=31.1, baseline_ms=2.2, other_ms=-7.95),
         PartChange(name="idle_data", change_ms=9.1, low_ms=1.8, high_ms=17.3, baseline_ms=0.1, other_ms=9.2),
@@ -130,8 +132,12 @@ def test_a_table_begins_with_what_changed_for_sure_and_says_what_a_length_below_
     answer = Comparison(baseline="a", other="b", verdict="same", basis="untraced", baseline_ms=73.9, other_ms=75.0,
                         change_ms=1.1, low_ms=-19.1, high_ms=10.3, parts=parts)  # fmt: skip
     table = parts_table(answer)
-    assert [row[0] for row in table.rows] == ["idle (loading data)", part_name(parts[0]), "matmul", "step"]
-    assert table.note.startswith(f"“{part_name(parts[0])}”: by how much steps without a profiler are longer")
+    rest, whole = part_name(parts[0]), table.rows[2][1:4]
+    assert [row[0] for row in table.rows] == ["idle (loading data)", "matmul", "the profiled step", rest,
+                                              "step as run, measured"]  # fmt: skip
+    assert rest == "not seen in the profiled steps" and whole == pytest.approx([9.6, 20.9, 11.3])
+    assert table.note.startswith(f"“{rest}”: the step as run, which is the median of those without a profiler, less")
+    assert "below zero the profiled steps were the longer ones. What it changed by is within noise" in table.note
     assert parts_sentence(answer).startswith("Beyond noise idle (loading data) changed; each other part's")
     answer.parts = [one for one in parts if one.within_noise]
     assert parts_sentence(answer).startswith("No part changed beyond noise.")

@@ -21,7 +21,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_against
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import WaterfallPart
-from scalescope.scaling.answer_steps import StepTimes
+from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
 from scalescope.scaling.compare.compare import compare_paths
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
@@ -99,6 +99,24 @@ def test_steps_without_a_profiler_are_compared_first_and_doubt_is_of_the_profile
     assert ". By itself: rank 2 costs 1.7 ms" in run_verdict(run).headline  # a kernel of its own no machine makes
     run.findings = [replace(run.findings[0], code="slower_compute", evidence=())]
     assert ". By itself: the machine was unsteady. Of the profiled steps alone: rank 2" in run_verdict(run).headline
+
+
+def test_what_steps_as_run_changed_by_is_not_told_of_the_profiled_ones(calm: Path, late: Path) -> None:
+    """*Of the profiled steps: a step cannot be told in length from A's* was told of the median of those between."""
+    run = analyze_against(late, [calm])
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = -1.5, -25.0, 20.0
+        loss.from_measured_ms, loss.to_measured_ms = 139.3, 137.8
+    run.recurring = RecurringSteps(every=5, phase=4, phases=[4], rank=None, longer_ms=118.7, longer_low_ms=111.0,
+                                   longer_high_ms=126.0, usual_ms=137.8, mean_ms=23.7)  # fmt: skip
+    told = run_verdict(run)
+    assert "every 5th step takes 118.7 ms (111.0 ms to 126.0 ms) longer" in told.headline
+    (profiled,) = [one for one in told.sentences if "Of the profiled steps: " in one]
+    assert "cannot be told" not in profiled and "calm" not in profiled
+    between = (
+        "Between the longer steps a step cannot be told in length from calm's, within noise (139.3 ms to 137.8 ms; "
+    )
+    assert any(one.startswith(f"{between}95%: -25 to 20 ms)") for one in told.sentences)
 
 
 def test_what_all_ranks_do_more_of_is_no_ranks_own(calm: Path, late: Path) -> None:
@@ -182,8 +200,8 @@ def test_a_growth_within_noise_is_of_profiled_steps_and_no_part_of_it_is_a_findi
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = -3.0, -19.0, 10.0
         loss.from_measured_ms, loss.to_measured_ms = 73.9, 70.5
     noise = (
-        "The job's steps without a profiler changed by -3 ms (95%: -19 to 10 ms), within noise: no part of the growth "
-        "as profiled is a finding."
+        "The step as run, the median of those without a profiler, changed by -3 ms (95%: -19 to 10 ms), within noise: "
+        "no part of the growth as profiled is a finding."
     )
     console = Console(file=(said := io.StringIO()), width=200)
     print_run(run, console)

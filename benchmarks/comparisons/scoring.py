@@ -20,6 +20,7 @@ from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare
 from scalescope.scaling.compare.difference import Difference, difference
 from scalescope.scaling.compare.measurement import Repeat
+from scalescope.scaling.compare.samples import mean_samples
 
 MOST_CALLED_DIFFERENT = 0.1
 NEAR = 0.1
@@ -222,7 +223,8 @@ def _known(
     if delays and same[0].repeat.identity.activity == "cpu":
         truth = fmean(delays)
         return scored(what, answer, (truth, truth, truth), case), answer
-    rate = (same[0].repeat.identity.samples or 1) / (other[0].repeat.identity.samples or 1)
+    before, after = (mean_samples(rows[0].repeat.identity) or 1.0 for rows in (same, other))
+    rate = before / after
     inside = []
     for left in other:
         beside = [row for row in same if row.number // 2 == left.number]

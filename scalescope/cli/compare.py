@@ -11,6 +11,7 @@ from scalescope.records.errors import ExitCode, ReaderGone, UserError
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.report.terminal.console import make_console
+from scalescope.scaling.analyze import analyze_alone
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import parse
@@ -76,7 +77,7 @@ def _run(options: argparse.Namespace, out: Outputs) -> int:
         print(f"--fail-under {options.fail_under:g} is --fail-if 'busbw<{100 * (options.fail_under - 1):g}%'")
         limits.append(parse(f"busbw<{100 * (options.fail_under - 1):.10g}%"))
     sides = [options.baseline, *options.more_baseline], [options.other, *options.more_other]
-    answer = compare_paths(*sides, limits)
+    answer = compare_paths(*sides, limits, analysis_of=analyze_alone)
     written = _redacted(answer, [path for side in sides for path in side]) if options.redact else answer
     out.put_json(options.json, written)
     if options.markdown is not None:

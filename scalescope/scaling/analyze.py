@@ -34,6 +34,13 @@ def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Execut
     return explain_windows(run, jobs, executor).analysis
 
 
+def analyze_alone(path: Path, jobs: int | None = None) -> RunAnalysis:
+    """Return a run's whole analysis, its findings priced. Nothing is written. Raises UserError where there are no
+    traces.
+    """
+    return _analyze_alone(path, jobs, None, NO_OUTLOOK, None)
+
+
 def analyze_against(
     run: Path,
     references: Sequence[Path],
@@ -53,11 +60,13 @@ def analyze_against(
     here = explain_windows(run, jobs, executor, for_replay=True)
     good = [explain_windows(path, jobs, executor, for_replay=True) for path in references]
     here.analysis.lost = lost_time(good, here)
+    here.analysis.lost = with_noise(here.analysis.lost, run, references, _jobs_here(jobs, executor))
     for path in references:
-        if (differs := another_size(work_ratio_of(path, run))) is not None:
+        # of ranks that share samples out otherwise one's blocks tell nothing of the step's
+        told = here.analysis.lost[0].samples is not None
+        if not told and (differs := another_size(work_ratio_of(path, run))) is not None:
             raise UserError(f"{here.analysis.name} is not {path.resolve().name}'s job: {differs}; give a run of the "
                             "same job, undisturbed")  # fmt: skip
-    here.analysis.lost = with_noise(here.analysis.lost, run, references, _jobs_here(jobs, executor))
     found = _completed(run, here, jobs, executor, outlook, None)
     if found.lost[0].within_noise and any(is_sure(one) for one in found.findings[:1]):
         own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None).findings

@@ -13,6 +13,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.files import UNDECODABLE, refuse_huge_integers
 from scalescope.records.rows import Origin
 from scalescope.scaling.answer_rows import (
+    Basis,
     Collective,
     ExpertRow,
     GroupRow,
@@ -22,6 +23,7 @@ from scalescope.scaling.answer_rows import (
     LastCollective,
     PipelineRow,
     RankSplit,
+    SamplesOfSteps,
     Split,
     StepSplit,
     WaterfallPart,
@@ -134,6 +136,11 @@ class RankLoss(msgspec.Struct, kw_only=True):
     step_high_ms: float | None = None
     from_measured_ms: float | None = None  # the reference's steps without a profiler; None: it, or the run, has none
     to_measured_ms: float | None = None
+    #: The two steps whose difference that change is, and what they are: those of `compare`. None: not compared.
+    from_compared_ms: float | None = None
+    to_compared_ms: float | None = None
+    compared_by: Basis | None = None
+    samples: SamplesOfSteps | None = None  # where ranks take other shares of a step's; None: as many on both sides
     #: On CPUs: of a step there and here, how long a rank was ready to run while others had its core; and that nothing
     #: tells it of one side at least.
     from_run_delay_ms: float | None = None

@@ -19,6 +19,24 @@ PARTS = (
     "idle_queued",
 )
 
+#: What a comparison's step is: of steps without a profiler, as run, or of the profiled ones.
+Basis = Literal["untraced", "as_run", "profiled"]
+
+
+class SamplesOfSteps(msgspec.Struct, kw_only=True, frozen=True):
+    """How many samples a step takes on two sides that are compared, rank by rank, where that is not the same."""
+
+    baseline: tuple[int, ...]  # by rank
+    other: tuple[int, ...]
+    #: What OTHER's times are multiplied by, so that they are of as many samples; None: ranks' shares changed unlike, of
+    #: which no factor is fair, and steps are compared as they are.
+    rate: float | None
+
+    @property
+    def in_all(self) -> tuple[int, int]:
+        """Return how many all ranks' steps take together."""
+        return sum(self.baseline), sum(self.other)
+
 
 class Split(msgspec.Struct, kw_only=True):
     """The partition of a stretch of one rank's time: compute + exposed_* + idle_* = window."""

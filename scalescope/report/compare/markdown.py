@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from scalescope.report.compare.sentences import headline, noise_sentence, recurring_sentence, settings_sentence
+from scalescope.report.compare.sentences import (
+    alone_sentences,
+    headline,
+    noise_sentence,
+    recurring_sentence,
+    samples_sentence,
+    settings_sentence,
+)
 from scalescope.report.compare.tables import parts_table, points_table, settings_table
 from scalescope.report.drawing.markdown import escaped, finished, folded
 from scalescope.report.drawing.numbers import capitalized
@@ -22,8 +29,8 @@ def _lines(answer: Comparison) -> Iterator[str]:
     for member in members:
         yield f"{_SIGNS[member.verdict]} **{escaped(headline(member))}**"
         yield ""
-        if recurring := recurring_sentence(member):
-            yield f"{escaped(recurring)}."
+        for told in filter(None, (recurring_sentence(member), *alone_sentences(member), samples_sentence(member))):
+            yield f"{escaped(told)}."
             yield ""
         if member.verdict != "not_comparable":  # else it is said already
             yield from (f"- {escaped(capitalized(note))}" for note in member.notes)

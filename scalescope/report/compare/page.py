@@ -5,11 +5,13 @@ from pathlib import Path
 
 from scalescope.records.files import write_atomic
 from scalescope.report.compare.sentences import (
+    alone_sentences,
     headline,
     kernels_sentence,
     names_of,
     noise_sentence,
     recurring_sentence,
+    samples_sentence,
     settings_sentence,
 )
 from scalescope.report.compare.sure import part_name
@@ -65,7 +67,14 @@ def comparison_page(answer: Comparison) -> Page:
 def _card(answer: Comparison) -> Card:
     here, there = names_of(answer)
     told = noise_sentence(answer)
-    sentences = tuple(f"{one}." for one in (recurring_sentence(answer), settings_sentence(answer), told) if one)
+    said = (
+        recurring_sentence(answer),
+        *alone_sentences(answer),
+        samples_sentence(answer),
+        settings_sentence(answer),
+        told,
+    )
+    sentences = tuple(f"{one}." for one in said if one)
     verdict = Verdict("comparison", _LEVELS[answer.verdict], headline(answer), sentences)
     if answer.baseline_ms is None or answer.other_ms is None:
         return Card(verdict)

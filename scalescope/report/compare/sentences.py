@@ -18,6 +18,8 @@ from scalescope.report.compare.sure import (
     told_change,
 )
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, percent
+from scalescope.report.text.findings import line
+from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import WAITED, for_want_of_cores
 from scalescope.scaling.compare.answer import Comparison, Noise, PointChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -194,7 +196,7 @@ def _chosen_least(answer: Comparison) -> float:
 
 def _basis(answer: Comparison) -> str:
     if answer.basis == "untraced":
-        return "steps without a profiler"
+        return "steps as run, the median of those without a profiler"
     return "steps as run, without what recording cost" if answer.basis == "as_run" else "steps as profiled"
 
 
@@ -230,6 +232,30 @@ def settings_sentence(answer: Comparison) -> str:
         return ""
     words = [f"{one.key.removeprefix('config.')} {_set_to(one.other)} ({_set_to(one.baseline)} there)" for one in told]
     return f"Set otherwise: {listing(words)}"
+
+
+def alone_sentences(answer: Comparison) -> list[str]:
+    """Return which causes are sure of one side alone, where its steps do not tell; without full stops.
+
+    What a loop does that stands still at a place is said already, by that place.
+    """
+    here, there = names_of(answer)
+    still = {one.rank for one in answer.gaps}
+    told = [one for one in answer.alone if not (one.finding.code == "host_stall" and one.finding.rank in still)]
+    found = [f"Found in {here if one.side == 'baseline' else there} alone: {line(one.finding)}" for one in told]
+    if not found:
+        return []
+    it = "it" if len(found) == 1 else "them"
+    return [
+        *found[:-1],
+        f"{found[-1].removesuffix('.')}; the whole step as measured does not tell {it} apart from noise",
+    ]
+
+
+def samples_sentence(answer: Comparison) -> str:
+    """Return why steps are compared as they are where ranks take other shares of their samples; else ""."""
+    told = answer.samples
+    return capitalized(as_they_are(told)) if told is not None and told.rate is None else ""
 
 
 def _set_to(value: str | None) -> str:

@@ -7,6 +7,7 @@ from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, ordinal
 from scalescope.report.text.codes.host_places import called
+from scalescope.report.text.samples import other_shares
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import (
     Amount,
@@ -35,7 +36,7 @@ FAR_APART = 2.0
 _WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
 _SIDES = {"only_other": "here", "only_baseline": "there"}
 #: Steps without a profiler are compared by their own lengths, and the parts by those of the profiled ones.
-_REST = "other steps than the profiled"
+_REST = "not seen in the profiled steps"
 #: A loop that stands still for less than this share of what it does on the other side does not stand still there: any
 #: loop does so for some microseconds, and how long is told beside it.
 _NOTHING_BESIDE = 0.1
@@ -221,6 +222,8 @@ def _standing(answer: Comparison) -> str:
 def _unlike(answer: Comparison) -> str:
     """Return what a step does another amount of."""
     told = sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
+    if answer.samples is not None and answer.samples.rate is None:  # of which a mean rank's would say too little
+        return f"its ranks take other shares of a step's samples: {other_shares(answer.samples)}"
     if not told or (answer.verdict != "same" and other_job(answer)):
         return ""
     amounts = {one.amount for one in told}
@@ -235,12 +238,17 @@ def _unlike(answer: Comparison) -> str:
 def amount_words(one: AmountChange) -> str:
     """Return an amount on both sides, in words."""
     if one.amount == "samples":
-        return f"{one.other:,.0f} samples a rank's step for {one.baseline:,.0f}"
+        return f"{_whole(one.other)} samples a rank's step for {_whole(one.baseline)}"
     if one.amount == "flops_a_sample":
         return f"{figure(one.other / one.baseline, 2)} times the FLOPs a sample"
     if one.amount == "collectives":
         return f"{one.other:,.0f} {one.operation} calls a step for {one.baseline:,.0f}"
     return f"{one.operation} of {size_of(one.other)} a step for {size_of(one.baseline)}"
+
+
+def _whole(samples: float) -> str:
+    """Return a number of samples, which is no whole one where it is a mean of ranks that differ."""
+    return f"{samples:,.0f}" if samples == round(samples) else f"{samples:,.1f}"
 
 
 def _more_kernels(answer: Comparison) -> str:

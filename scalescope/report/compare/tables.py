@@ -15,10 +15,15 @@ _MATCHED = {
     "only_other": "other only",
 }
 
+#: What the last row is called, by what the step's change is told of; as pages call a step.
+_STEPS = {"untraced": "step as run, measured", "as_run": "step as run", "profiled": "step as profiled"}
+
 _WHAT_REST_IS = (
-    "“{}”: by how much steps without a profiler are longer than the profiled ones, of which all other rows are; below "
-    "zero they are shorter."
+    "“{}”: the step as run, which is the median of those without a profiler, less the profiled one, whose parts the "
+    "rows above are; below zero the profiled steps were the longer ones{}."
 )
+#: What a reader is to make of it where it is no change of the job's for sure.
+_REST_IS_NOISE = ". What it changed by is within noise: the few profiled steps of a run may be longer or shorter"
 
 
 def parts_table(answer: Comparison) -> Table:
@@ -37,22 +42,35 @@ def parts_table(answer: Comparison) -> Table:
         Column("rank", "rank"),
         Column("noise", ""),
     ]
-    ordered = sorted(answer.parts, key=lambda one: (one.within_noise, -abs(one.change_ms)))
+    seen = sorted(
+        (one for one in answer.parts if one.name != "rest"), key=lambda one: (one.within_noise, -abs(one.change_ms))
+    )
+    rest = [one for one in answer.parts if one.name == "rest"]
+    ordered = [*seen, *rest]
     rows: list[list[Cell]] = [
         [part_name(one), one.baseline_ms, one.other_ms, one.change_ms, one.low_ms, one.high_ms,
          "mean" if one.rank is None else str(one.rank), "within noise" if one.within_noise else ""]
         for one in ordered
     ]  # fmt: skip
-    step: list[Cell] = ["step", answer.baseline_ms, answer.other_ms, answer.change_ms, answer.low_ms, answer.high_ms]
+    if rest and seen:  # what it is the rest beside
+        sums = [sum(getattr(one, key) for one in seen) for key in ("baseline_ms", "other_ms", "change_ms")]
+        without = ", without recording" if answer.parts_by == "as_run" else ""
+        rows.insert(len(seen), [f"the profiled step{without}", *sums, None, None, "", ""])
+    name = _STEPS[answer.basis or "profiled"]
+    step: list[Cell] = [name, answer.baseline_ms, answer.other_ms, answer.change_ms, answer.low_ms, answer.high_ms]
     rows.append([*step, "", "within noise" if answer.verdict == "same" else ""])
     counted = [one.work for one in ordered]
     if any(work is not None and work.baseline_calls != work.other_calls for work in counted):
         columns += [Column("calls", "calls a step"), Column("work_ms", "by their number", "ms", 3)]
-        for row, work in zip(rows, [*counted, None], strict=True):
+        whole = [None] * (len(rows) - len(counted))  # of no one kind
+        for row, work in zip(rows, [*counted[: len(seen)], *whole, *counted[len(seen) :]], strict=True):
             row += [_calls(work), work.change_ms if work is not None else None]
     reasons = {"work_ms": "both sides launch as many, or kernels were exchanged for others"}
-    rest = [one for one in answer.parts if one.name == "rest"]
-    return Table(columns, rows, reasons, _WHAT_REST_IS.format(part_name(rest[0])) if rest else "")
+    reasons |= dict.fromkeys(("low_ms", "high_ms"), "a sum of the parts above it, whose bounds are theirs")
+    note = ""
+    if rest:
+        note = _WHAT_REST_IS.format(part_name(rest[0]), _REST_IS_NOISE if rest[0].within_noise else "")
+    return Table(columns, rows, reasons, note)
 
 
 def parts_sentence(answer: Comparison) -> str:

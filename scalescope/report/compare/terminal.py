@@ -6,10 +6,12 @@ from rich.text import Text
 
 from scalescope.records.console import counted
 from scalescope.report.compare.sentences import (
+    alone_sentences,
     headline,
     kernels_sentence,
     noise_sentence,
     recurring_sentence,
+    samples_sentence,
     settings_sentence,
 )
 from scalescope.report.compare.tables import kernels_table, parts_sentence, parts_table, points_table, settings_table
@@ -39,6 +41,10 @@ def _print_one(answer: Comparison, console: Console) -> None:
     _print_line(console, headline(answer), _STYLES[answer.verdict])
     if recurring := recurring_sentence(answer):
         _print_line(console, f"{recurring}.")
+    for alone in alone_sentences(answer):
+        _print_line(console, f"{alone}.", "bold")
+    if shares := samples_sentence(answer):
+        _print_line(console, f"{shares}.")
     if set_otherwise := settings_sentence(answer):
         _print_line(console, f"{set_otherwise}.")
     for note in answer.notes[answer.verdict == "not_comparable" :]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, WIDE, figure, listing, milliseconds
+from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, WIDE, capitalized, figure, listing, milliseconds
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -81,8 +81,7 @@ def noise_sentence(losses: Sequence[RankLoss]) -> str:
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)
     bounds = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
-    whose = "The job's steps without a profiler changed" if loss.from_measured_ms is not None else "The step changed"
-    told = f"{whose} by {figure(change, digits)} ms ({bounds}), within noise{cores}"
+    told = f"{capitalized(_compared_as(loss))} changed by {figure(change, digits)} ms ({bounds}), within noise{cores}"
     return f"{told}: no part of the growth as profiled is a finding."
 
 
@@ -109,15 +108,14 @@ def lost_clause(run: RunAnalysis) -> str:
         return f"a step {told} {loss.reference}'s, within noise ({_job_span(run)}; {signed}){cores}"
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
+    told = f"a step is {_longer(change)} than {loss.reference}'s ({_job_span(run)}; {bounds}){cores}"
     if low <= grown <= high:
-        known_ms = grown if loss.from_measured_ms is None else change
-        longer = f"a step is {_longer(known_ms)} than {loss.reference}'s ({_job_span(run)}; {bounds}){cores}"
-        return f"{longer}: {_as_profiled(run, grown, known_ms)}"
+        return f"{told}: {_as_profiled(run, grown, change)}"
     # the job's steps differ by another length than the ranks' windows do in the mean, where those end at unlike places
-    told = f"a step is {_longer(change)} than {loss.reference}'s ({bounds}){cores}"
-    return (
-        f"{told}; the mean rank's is {_longer(grown)}: {_where(run, grown)}" if abs(grown) >= READS_AS_ZERO_MS else told
-    )
+    if abs(grown) < READS_AS_ZERO_MS:
+        return told
+    which = "the mean rank's" if _is_as_profiled(run) else "as profiled the mean rank's"
+    return f"{told}; {which} is {_longer(grown)}: {_where(run, grown)}"
 
 
 def beside_noise(run: RunAnalysis) -> str:
@@ -127,8 +125,7 @@ def beside_noise(run: RunAnalysis) -> str:
     digits = digits_of((high - low) / 2)
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)
-    least, most = (low, high) if change > 0 else (-high, -low)
-    bounds = f"{_job_span(run)}; 95%: {figure(least, digits)} to {figure(most, digits)} ms"
+    bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"  # signed: it may be either
     return f"against {loss.reference} the step is {_longer(change)}, within noise ({bounds}){cores}"
 
 
@@ -148,11 +145,24 @@ def _span(run: RunAnalysis) -> str:
 
 
 def _job_span(run: RunAnalysis) -> str:
-    """Return both steps without a profiler, where they are known; else as profiled."""
+    """Return the two steps that are compared, as `compare` tells them."""
     loss = run.lost[0]
-    if loss.from_measured_ms is None or loss.to_measured_ms is None:
-        return _span(run)
-    return f"{milliseconds(loss.from_measured_ms)} to {milliseconds(loss.to_measured_ms)}"
+    there, here = loss.from_measured_ms, loss.to_measured_ms
+    if there is None or here is None:
+        there, here = loss.from_compared_ms, loss.to_compared_ms
+    return _span(run) if there is None or here is None else f"{milliseconds(there)} to {milliseconds(here)}"
+
+
+def _is_as_profiled(run: RunAnalysis) -> bool:
+    """Tell whether the steps that are compared are the profiled ones, of which the parts are, too, or as long."""
+    return run.lost[0].from_measured_ms is None and _job_span(run) == _span(run)
+
+
+def _compared_as(loss: RankLoss) -> str:
+    """Return what the two steps are that are compared."""
+    if loss.from_measured_ms is not None:
+        return "the step as run, the median of those without a profiler,"
+    return "the step as run" if loss.compared_by == "as_run" else "the step"
 
 
 def _late(run: RunAnalysis, grown: float) -> RankLoss | None:
@@ -178,7 +188,7 @@ def _as_profiled(run: RunAnalysis, grown: float, told_ms: float) -> str:
     """Return where the growth of profiled steps lies, and how much that is where it is another than the one `told_ms`:
     else its parts, which add up to it, seem to be of that.
     """
-    if run.lost[0].from_measured_ms is None:
+    if _is_as_profiled(run):
         return _where(run, grown)
     late = _late(run, grown)
     own = grown if late is None else late.growth_ms or grown

@@ -47,6 +47,7 @@ from scalescope.report.text.recurring import (
     recurring_sentence,
     with_doing,
 )
+from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.unexplained import is_hardly_explained, unexplained_loss
 from scalescope.report.verdict.notes import (
     cautions_of,
@@ -69,6 +70,8 @@ from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady
 
+#: Of which steps it is told how they compare, where some are longer every so often, and where they grow.
+_OF_STEPS = {True: "Between the longer steps", False: "In the median of all its steps"}
 #: What is said of a cause that is sure, beside an unsteady machine.
 _SURE_ALL_THE_SAME = (
     "The machine was unsteady, which does not make this cause; in other steps it may cost more or less."
@@ -174,9 +177,15 @@ def _of_parts(run: RunAnalysis) -> _Told:
     if not unprofiled:
         _add_lost(run, told)
     doubt = _add_doubt(run, told)
-    if unprofiled:  # how steps without a profiler compare is in no doubt for the profiled ones
+    apart = unprofiled and (run.growing is not None or (run.recurring is not None and leads(run)))
+    if unprofiled and not apart:  # how steps without a profiler compare is in no doubt for the profiled ones
         _add_lost(run, told)
+    elif apart and _has_a_cause_of_its_own(run, told):
+        told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}."
     _add_rows(run, told, doubt=doubt)
+    if apart:  # … nor is it of these, of which all is but what rows tell
+        told.explained.insert(1, f"{_OF_STEPS[run.growing is None]} {lost_clause(run)}.")
+        _add_of_lost(run, told)
     _add_advice(run, told, loss, unseen=bool(unseen))
     return told
 
@@ -267,13 +276,20 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
             told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_noise(run)}."
         else:
             told.headline = f"{lost_clause(run)}. By itself: {told.headline}"
-        if (names := run.lost[0].other_names) is not None:
-            from scalescope.scaling.compare.same_work import named_otherwise  # only a comparison takes it
+        _add_of_lost(run, told)
 
-            told.explained.append(f"{capitalized(named_otherwise(names))}.")
-        loss = run.lost[0]
-        if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
-            told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))
+
+def _add_of_lost(run: RunAnalysis, told: _Told) -> None:
+    """Say what else is to be known of a run beside its reference."""
+    if (names := run.lost[0].other_names) is not None:
+        from scalescope.scaling.compare.same_work import named_otherwise  # only a comparison takes it
+
+        told.explained.append(f"{capitalized(named_otherwise(names))}.")
+    loss = run.lost[0]
+    if loss.samples is not None:
+        told.explained.append(f"{capitalized(as_they_are(loss.samples))}.")
+    if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
+        told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))
 
 
 def _has_a_cause_of_its_own(run: RunAnalysis, told: _Told) -> bool:

@@ -7,6 +7,9 @@ from typing import Literal
 
 import msgspec
 
+from scalescope.scaling.answer_rows import Basis, SamplesOfSteps
+from scalescope.scaling.finding import Finding
+
 SCHEMA = 1
 
 Kind = Literal["run", "sweep"]
@@ -18,11 +21,10 @@ Reason = Literal[
     "another_activity",  # CPU ranks beside GPUs
     "another_world_size",
     "another_batch",
+    "another_split",  # ranks share samples out otherwise: by no rate, and steps are compared as they are
     "nothing_in_common",  # two sweeps, or two studies, without one point or series that both have
     "not_measured",  # neither steps nor traces
 ]
-#: What the step's change was measured on.
-Basis = Literal["untraced", "as_run", "profiled"]
 #: Over what the bootstrap resamples.
 Unit = Literal["repeats", "windows", "steps"]
 #: What of a step is counted or known by its program, and so no noise.
@@ -30,6 +32,7 @@ Amount = Literal["samples", "flops_a_sample", "collectives", "sent_bytes"]
 MatchedBy = Literal["name", "operator", "place", "kind", "only_baseline", "only_other"]
 #: A part that changes by so much of it on the other ranks, too, changes on all.
 _ALIKE = 0.5
+Side = Literal["baseline", "other"]
 Bound = Literal["memory", "compute", "communication", "unknown"]
 
 
@@ -127,7 +130,7 @@ class AmountChange(msgspec.Struct, kw_only=True, frozen=True):
 
     amount: Amount
     operation: str | None  # of collectives and of what they send
-    baseline: float
+    baseline: float  # of samples, a rank's in the mean
     other: float
 
 
@@ -168,6 +171,13 @@ class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
     low_ms: float
     high_ms: float
     differs: bool  # beyond noise, and worth a word
+
+
+class FoundAlone(msgspec.Struct, kw_only=True, frozen=True):
+    """A cause that is sure in the runs of one side, and none in the other's."""
+
+    side: Side
+    finding: Finding  # `ms` of that side's step; `reference_ms`: what the same may cost the other
 
 
 class Setting(msgspec.Struct, kw_only=True, frozen=True):
@@ -220,6 +230,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     baseline_ms: float | None = None  # the step
     other_ms: float | None = None
     by_rate: float | None = None  # OTHER's times are multiplied by this: its work is that much of the baseline's
+    samples: SamplesOfSteps | None = None  # None: as many on both sides, or one does not tell
     basis: Basis | None = None
     noise: Noise | None = None
     #: That nothing names the job of one side at least, nor tells how large its steps are: by its kernels alone it is
@@ -228,10 +239,12 @@ class Comparison(msgspec.Struct, kw_only=True):
     #: On CPUs, that nothing tells of one side at least whether other processes had the ranks' cores.
     cores_untold: bool = False
     parts: list[PartChange] = []
+    parts_by: Basis | None = None  # the profiled steps that the parts are of: without recording, or as profiled
     amounts: list[AmountChange] = []  # what a step does more or less of, which is no matter of noise
     gaps: list[GapChange] = []  # on CPUs, most first
     late: LateChange | None = None  # beyond noise; None: nobody is, or rows do not tell
     recurring: RecurringChange | None = None  # None: no side has any, or one is too short to tell
+    alone: list[FoundAlone] = []  # only where the step's change is within noise
     kernels: list[KernelChange] = []
     matched_share: float | None = None  # of the kernels' time on both sides, what has a counterpart
     points: list[PointChange] = []  # of sweeps

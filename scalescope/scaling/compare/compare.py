@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.scaling.answer_rows import Basis
+from scalescope.scaling.compare.alone import AnalysisOf, found_alone
 from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, LateChange, Reason, Verdict
 from scalescope.scaling.compare.difference import Difference, as_both_split, difference
 from scalescope.scaling.compare.environment import differing
@@ -28,25 +30,35 @@ _CORES_UNTOLD = (
 
 
 def compare_paths(
-    baseline: Sequence[Path], other: Sequence[Path], limits: Sequence[Limit] = (), jobs: int | None = None
+    baseline: Sequence[Path],
+    other: Sequence[Path],
+    limits: Sequence[Limit] = (),
+    jobs: int | None = None,
+    analysis_of: AnalysisOf | None = None,
 ) -> Comparison:
     """Return two measurements side by side, each given as a path, or as paths that are repeats of one job.
 
-    `limits`: what the changes may come to. `jobs`: processes that read traces. Raises UserError where a path holds
-    nothing that can be compared.
+    `limits`: what the changes may come to. `jobs`: processes that read traces. `analysis_of`: what tells a run's
+    causes, for those of one side alone. Raises UserError where a path holds nothing that can be compared.
     """
     labels = [[label_of(path) for path in side] for side in (baseline, other)]
     whole = labels[0] == labels[1]  # of one name in two places, the place tells them apart
-    return compare(read_side(baseline, jobs, whole=whole), read_side(other, jobs, whole=whole), limits)
+    sides = read_side(baseline, jobs, whole=whole), read_side(other, jobs, whole=whole)
+    return compare(*sides, limits, analysis_of)
 
 
-def compare(baseline: Sequence[Measurement], other: Sequence[Measurement], limits: Sequence[Limit] = ()) -> Comparison:
+def compare(
+    baseline: Sequence[Measurement],
+    other: Sequence[Measurement],
+    limits: Sequence[Limit] = (),
+    analysis_of: AnalysisOf | None = None,
+) -> Comparison:
     """Return two sides, a measurement a job each, side by side; of several jobs, the worst, with all as `members`."""
     pairs, alone = _paired(baseline, other)
     names = (_side_name(baseline), _side_name(other))
     if not pairs:
         return _nothing_in_common(baseline, other, names, limits)
-    found = [_compared(before, after, _applying(limits, before, pairs)) for before, after in pairs]
+    found = [_compared(before, after, _applying(limits, before, pairs), analysis_of) for before, after in pairs]
     if len(found) == 1 and not alone:
         return found[0]
     worst = max(found, key=_badness)
@@ -144,8 +156,13 @@ def _refused(
     return answer
 
 
-def _compared(baseline: Measurement, other: Measurement, limits: Sequence[Limit]) -> Comparison:
+def _compared(
+    baseline: Measurement, other: Measurement, limits: Sequence[Limit], analysis_of: AnalysisOf | None
+) -> Comparison:
     answer = _runs(baseline, other) if baseline.repeats else _sweeps(baseline, other)
+    same_steps = answer.kind == "run" and answer.verdict == "same" and answer.by_rate is None
+    if analysis_of is not None and same_steps and not answer.on_both_sides:
+        answer.alone = found_alone(baseline, other, analysis_of)
     answer.gate = [judge(limit, answer, baseline, other) for limit in limits]
     return answer
 
@@ -181,11 +198,13 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         baseline_ms=found.baseline_ms,
         other_ms=found.other_ms,
         by_rate=work.rate if work.rate != 1.0 else None,
+        samples=work.samples,
         basis=found.basis,
         noise=found.noise,
         job_untold=_job_untold(baseline, other, matched),
         cores_untold=untold,
         parts=parts,
+        parts_by=_parts_by(baseline, other),
         amounts=amounts(baseline.first, other.first),
         gaps=_gaps(baseline, other, found.baseline_ms, late, work.rate),
         late=late,
@@ -241,7 +260,7 @@ def _batch_untold(baseline: Measurement, other: Measurement, matched: Matched) -
 def _size_untold(baseline: Measurement, other: Measurement, matched: Matched) -> bool:
     """Tell whether neither facts nor grids tell how many samples a step takes on both sides."""
     sides = [side.first.identity for side in (baseline, other)]
-    told = all(one.samples is not None and not one.counts_batches for one in sides)
+    told = all(one.samples_by_rank and not one.counts_batches for one in sides)
     return not told and matched.work_ratio is None
 
 
@@ -253,8 +272,16 @@ def _job_untold(baseline: Measurement, other: Measurement, matched: Matched) -> 
 
 def _batch_differs(baseline: Measurement, other: Measurement, matched: Matched) -> str | None:
     """Return why traces are of another batch, where nothing else tells either side's; None where they are not."""
-    told = [side.first.identity.samples is not None for side in (baseline, other)]
+    told = [bool(side.first.identity.samples_by_rank) for side in (baseline, other)]
     return None if all(told) else another_size(matched.work_ratio)
+
+
+def _parts_by(baseline: Measurement, other: Measurement) -> Basis | None:
+    """Return how the profiled steps are told whose parts are compared; None where a side has none."""
+    if not (baseline.windows and other.windows):
+        return None
+    windows = [*baseline.windows, *other.windows]
+    return "as_run" if all(window.basis == "as_run" for window in windows) else "profiled"
 
 
 def _has_some(baseline: Measurement, other: Measurement) -> bool:

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
+from scalescope.scaling.answer_rows import PARTS, Basis
+from scalescope.scaling.compare.answer import Noise, PartChange, Unit
 from scalescope.scaling.compare.chosen import change_by_choice
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds

@@ -47,13 +47,23 @@ def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]
 
 
 def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], jobs: int | None) -> list[RankLoss]:
-    """Return the losses with the change of the job's step and its bounds, as a comparison of both has them."""
+    """Return the losses with the change of the job's step and its bounds, as a comparison of both has them.
+
+    Raises UserError where that would scale one side's times by its samples: what ranks lost is told of one batch.
+    """
     try:
         found = compare_paths(references, [run], jobs=jobs)
     except UserError:
         return list(lost)
-    if found.change_ms is None or found.by_rate is not None:
+    if found.change_ms is None:
         return list(lost)
+    if found.samples is not None and found.samples.rate is not None:
+        there, here = max(found.samples.baseline), max(found.samples.other)
+        raise UserError(
+            f"{found.other} is not {found.baseline}'s job: a rank's step takes {here:,} samples for {there:,}; give a "
+            "run of the same batch, or compare them a sample: scalescope compare "
+            f"{references[0]} {run}"
+        )
     noise = found.noise
     return [
         msgspec.structs.replace(
@@ -63,6 +73,10 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
             step_high_ms=found.high_ms,
             from_measured_ms=found.baseline_ms if found.basis == "untraced" else None,
             to_measured_ms=found.other_ms if found.basis == "untraced" else None,
+            from_compared_ms=found.baseline_ms,
+            to_compared_ms=found.other_ms,
+            compared_by=found.basis,
+            samples=found.samples,
             from_run_delay_ms=noise.baseline_run_delay_ms if noise is not None else None,
             to_run_delay_ms=noise.other_run_delay_ms if noise is not None else None,
             cores_untold=found.cores_untold,

@@ -42,7 +42,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None
     model: str | None = None
     named_by_user: bool = False  # the model's name is what a script's user called the run
-    samples: int | None = None  # of a rank and step
+    samples_by_rank: tuple[int, ...] = ()  # of a step; empty: nobody told
     counts_batches: bool = False  # a rank's whole batch counts as one, since nobody told its samples
     kinds: dict[str, float] = {}  # of the compute, each kernel kind's share
     names: dict[str, float] = {}  # of the compute, each kernel name's share
@@ -87,7 +87,8 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
             return ("traces",)
         facts = self.facts
         told = (facts.model, facts.strategy, facts.precision, facts.compiled, facts.flops_per_sample)
-        return tuple(str(one) for one in (*told, self.identity.world_size, facts.samples_per_rank_step))
+        shares = sorted(facts.samples_by_rank) or facts.samples_per_rank_step
+        return tuple(str(one) for one in (*told, self.identity.world_size, shares))
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from scalescope.records.steps.core_waits import waited_ms
 from scalescope.records.steps.recording import untraced_steps
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
+from scalescope.scaling.compare.samples import samples_of
 from scalescope.scaling.compare.windows import Profiled, read_windows
 from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.trace.sources import find_sources
@@ -224,7 +225,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         device=device.name if device else known.device,
         model=facts.model if facts else known.model,
         named_by_user=facts is not None and facts.origin == "script",
-        samples=facts.samples_per_rank_step if facts else None,
+        samples_by_rank=samples_of(facts, info.world_size or known.world_size),
         counts_batches=facts is not None and facts.counts_batches,
     )
     config, damage = _config_of(folder)

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import msgspec
 
 from scalescope.records.console import counted
+from scalescope.scaling.answer_rows import SamplesOfSteps
 from scalescope.scaling.compare.answer import Amount, AmountChange, Reason
 from scalescope.scaling.compare.measurement import Identity, Repeat
+from scalescope.scaling.compare.samples import least_samples, mean_samples, samples_of_steps
 
 #: The share of compute time that is in kernels of the same names, or else of the same kinds. A GPT and a ResNet-50
 #: have 0.02 and 0.55 of them in common; GPTs eager and compiled 0.69 and 0.9, on an H100 and an MI300X 0.0 and 0.9.
@@ -29,6 +31,7 @@ class Comparability(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None
     reason: Reason | None = None
     notes: list[str] = []
+    samples: SamplesOfSteps | None = None  # of both sides, where they are not as many
 
     @property
     def comparable(self) -> bool:
@@ -40,7 +43,7 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
     here, there = baseline.identity, other.identity
     if (refused := another_job(here, there)) is not None:
         return refused
-    if here.world_size != there.world_size and (here.samples is None or there.samples is None):
+    if here.world_size != there.world_size and not (here.samples_by_rank and there.samples_by_rank):
         text = (
             f"one ran on {counted(here.world_size, 'rank')}, the other on {there.world_size}, and how much each does "
             f"is not told: how one job scales is told by scalescope analyze {other.name} --base {baseline.name}"
@@ -51,10 +54,15 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
     if here.counts_batches != there.counts_batches:
         notes.append("only one of both was told how many samples a batch has: steps are compared, whatever is in them")
         return Comparability(rate=1.0, notes=notes)
-    rate = here.samples / there.samples if here.samples and there.samples else 1.0
-    if rate != 1.0:
-        text = f"a rank's step takes {here.samples} samples there and {there.samples} here: compared a sample"
-        return Comparability(rate=rate, reason="another_batch", notes=[text, *notes])
+    samples = samples_of_steps(here, there)
+    if samples is not None and samples.rate is None:
+        ranks: Reason = "another_split" if here.world_size == there.world_size else "another_world_size"
+        return Comparability(rate=1.0, reason=ranks, notes=notes, samples=samples)
+    if samples is not None and samples.rate is not None:
+        before, after = max(samples.baseline), max(samples.other)
+        whose = "a rank's step" if len(set(samples.baseline)) == 1 else "the step of the rank with most"
+        text = f"{whose} takes {before} samples there and {after} here: compared a sample"
+        return Comparability(rate=samples.rate, reason="another_batch", notes=[text, *notes], samples=samples)
     if here.world_size != there.world_size:
         text = f"{here.world_size} ranks there and {there.world_size} here, each with as many samples: compared a rank"
         return Comparability(rate=1.0, reason="another_world_size", notes=[text, *notes])
@@ -112,7 +120,7 @@ def _same_sizes(here: Identity, there: Identity) -> bool:
     if all(sent):
         return abs(sent[0] - sent[1]) <= _SAME_AMOUNT * max(sent)
     both = [name for name in here.inputs if name in there.inputs]
-    samples = (here.samples or 1, there.samples or 1)
+    samples = (least_samples(here), least_samples(there))  # whose inputs these are
     apart = [here.inputs[name] / samples[0] / (there.inputs[name] / samples[1]) - 1 for name in both]
     as_large = bool(both) and all(abs(one) <= _SAME_INPUTS for one in apart)
     calls = [(here.calls.get(name, 0.0), there.calls.get(name, 0.0)) for name in both]
@@ -140,8 +148,9 @@ def amounts(baseline: Repeat, other: Repeat) -> list[AmountChange]:
     """Return what a rank's step does another amount of: counted, or known by its program, and so no noise."""
     here, there = baseline.identity, other.identity
     found = []
-    if here.samples and there.samples and not (here.counts_batches or there.counts_batches):
-        found.append(AmountChange(amount="samples", operation=None, baseline=here.samples, other=there.samples))
+    samples = mean_samples(here), mean_samples(there)
+    if samples[0] and samples[1] and not (here.counts_batches or there.counts_batches):
+        found.append(AmountChange(amount="samples", operation=None, baseline=samples[0], other=samples[1]))
     if baseline.facts is not None and other.facts is not None:
         flops = baseline.facts.flops_per_sample, other.facts.flops_per_sample
         if min(flops) > 0:

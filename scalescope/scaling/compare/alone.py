@@ -1,0 +1,64 @@
+"""Causes that are sure in the runs of one side and none in the other's, where the step as a whole does not tell.
+
+A step's change holds all that two runs differ by; a cause is seen by itself, in the steps that it is in. So a sleep of
+a tenth of the step may be sure where the step, beside other processes, is not known to a fifth.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.compare.answer import FoundAlone, Side
+from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.finding import Code, Finding
+from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
+from scalescope.scaling.verdicts.step_rows.doubt import is_beyond_unsteadiness, is_of_the_job, was_unsteady
+
+AnalysisOf = Callable[[Path], RunAnalysis]
+
+#: More runs are not analysed for it: repeats tell how runs differ, and each takes as long as `analyze` does.
+_MOST_RUNS = 6
+#: Of these no cause is known, or none that is the job's.
+_NO_CAUSE: tuple[Code, ...] = ("unsteady", "nothing", "profiler_cost")
+
+
+def found_alone(baseline: Measurement, other: Measurement, analysis_of: AnalysisOf) -> list[FoundAlone]:
+    """Return what is sure in every run of one side, and none in any of the other's; most costly first."""
+    sides = (baseline, other)
+    if sum(len(side.repeats) for side in sides) > _MOST_RUNS or not all(
+        one.windows for s in sides for one in s.repeats
+    ):
+        return []
+    try:
+        own = [[analysis_of(one.path) for one in side.repeats] for side in sides]
+    except UserError:
+        return []
+    names: tuple[Side, Side] = ("baseline", "other")
+    found = [
+        FoundAlone(side=name, finding=one)
+        for name, mine, theirs in zip(names, own, reversed(own), strict=True)
+        for one in _in_all(mine, theirs)
+    ]
+    return sorted(found, key=lambda one: -(one.finding.ms or 0.0))
+
+
+def _in_all(mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis]) -> list[Finding]:
+    """Return the first run's causes that every run of its side has, and no run of the other."""
+    references = [run.findings for run in theirs]
+    alone = [[one for one in beside_reference(run.findings, references) if _is_told(run, one)] for run in mine]
+    return [one for one in alone[0] if all(any(_is_same(one, other) for other in own) for own in alone[1:])]
+
+
+def _is_told(run: RunAnalysis, finding: Finding) -> bool:
+    """Tell whether a cause is the job's for sure, and not in the other side's runs."""
+    if finding.code in _NO_CAUSE or is_wait_for_cores(finding) or (finding.low_ms or 0.0) <= 0:
+        return False
+    by_machine = was_unsteady(run) and not is_beyond_unsteadiness(run, finding)
+    by_others = run.activity == "cpu" and not is_of_the_job(finding)  # who have, or had, its cores
+    return is_not_in_reference(finding) and not by_machine and not by_others
+
+
+def _is_same(one: Finding, other: Finding) -> bool:
+    return (one.code, one.rank, one.ranks) == (other.code, other.rank, other.ranks)

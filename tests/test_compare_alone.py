@@ -1,0 +1,76 @@
+"""A cause that is sure in one of two runs and not in the other is named where the step as a whole is within noise."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scalescope import api
+from scalescope.cli import front_door
+from scalescope.report.compare.markdown import summary
+from scalescope.report.compare.page import comparison_page
+from scalescope.report.compare.sentences import headline
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.finding import Code, Finding
+from tests.report_samples import run_answer
+from tests.test_compare_sure import sleeping, stall
+
+
+def compared(sides: tuple[list[Path], list[Path]], findings: dict[str, list[Finding]]) -> Comparison:
+    """Return two sides' comparison, where these are the runs' findings by name."""
+
+    def analysis_of(path: Path) -> RunAnalysis:
+        run = msgspec.structs.replace(run_answer(path.name, 2), activity="cpu")
+        run.findings = findings[path.name]
+        return run
+
+    return compare_paths(*sides, analysis_of=analysis_of)
+
+
+def test_a_cause_that_one_side_alone_has_is_named_beside_a_step_within_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that was said of a rank that sleeps in each step of one run was that the two cannot be told apart."""
+    calm, late = sleeping(tmp_path / "calm", 0.0), sleeping(tmp_path / "late", 4.0)
+    out = tmp_path / "out.json"
+    assert front_door.main(["compare", str(calm), str(late), "--json", str(out)]) == 0
+    (told,) = json.loads(out.read_text())["alone"]
+    assert (told["side"], told["finding"]["code"], told["finding"]["rank"]) == ("other", "host_stall", 1)
+    assert "Found in" not in capsys.readouterr().out, "what stands still at a place is told by that place, once"
+    (gone,) = api.compare(late, calm).alone
+    assert (gone.side, gone.finding.code) == ("baseline", "host_stall")
+    found = api.compare(calm, late)
+    found.gaps = []
+    beside = "the whole step as measured does not tell it apart from noise."
+    words = "Found in late alone: rank 1, a stalled host: 4.0 ms (3.8 ms to 4.2 ms), 6.0%: its host does nothing that"
+    assert words in summary(found) and beside in summary(found)
+    assert any(words in sentence for card in comparison_page(found).cards for sentence in card.verdict.sentences)
+    assert "is slower" not in headline(found)
+
+
+def test_no_cause_is_named_that_noise_or_the_other_side_may_have_as_well(tmp_path: Path) -> None:
+    calm, late, later = (sleeping(tmp_path / name, ms) for name, ms in (("calm", 0.0), ("late", 4.0), ("later", 4.1)))
+    nothing = [Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay", remedy=None)]
+
+    def alone(code: Code, *, at_most: bool = False, low_ms: float = 3.5, there: float | None = None) -> int:
+        own = Finding(code=code, rank=1, ms=4.0, low_ms=low_ms, high_ms=4.5, at_most=at_most, backed="replay",
+                      remedy=None)  # fmt: skip
+        reference = nothing if there is None else [stall(0, there)]
+        return len(compared(([calm], [late]), {"calm": reference, "late": [own]}).alone)
+
+    assert alone("host_stall") == 1
+    assert alone("host_stall", at_most=True) == alone("host_stall", low_ms=-0.5) == alone("unsteady") == 0
+    assert alone("host_stall", there=3.0) == 0, "on whatever rank"
+    assert alone("host_starved") == alone("late_bucket") == 0, "on CPUs others on its cores may make these"
+    repeats = ([calm], [late, later])
+    assert not compared(repeats, {"calm": nothing, "late": [stall(1, 4.0)], "later": nothing}).alone
+    assert compared(repeats, {"calm": nothing, "late": [stall(1, 4.0)], "later": [stall(1, 4.1)]}).alone
+
+
+def test_where_the_step_tells_it_nothing_is_analysed_besides(tmp_path: Path) -> None:
+    sides = sleeping(tmp_path / "calm", 0.0), sleeping(tmp_path / "late", 900.0)
+    found = compared(([sides[0]], [sides[1]]), {})
+    assert found.verdict == "slower" and found.alone == []
