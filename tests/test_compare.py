@@ -19,15 +19,15 @@ from scalescope.report.compare.sentences import headline
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
 from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.compare.alike.environment import differing, flattened
+from scalescope.scaling.compare.alike.same_work import same_work
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.difference import as_both_split, difference
-from scalescope.scaling.compare.environment import differing, flattened
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat, Window, as_keys
 from scalescope.scaling.compare.noise import Sample, bounds
 from scalescope.scaling.compare.points import holm
 from scalescope.scaling.compare.read import read_side
-from scalescope.scaling.compare.same_work import same_work
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.trace.sources import find_windows
 from tests import data_parallel

@@ -20,10 +20,10 @@ from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.sentences import headline, noise_sentence
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against
+from scalescope.scaling.compare.alike.same_work import same_work
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare, compare_paths
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
-from scalescope.scaling.compare.same_work import same_work
 from scalescope.train.measure.clock import CpuClock, RunDelay
 from tests.gloo_traces import GlooJob
 

@@ -10,6 +10,7 @@ import pytest
 
 from scalescope.report.compare.sentences import headline
 from scalescope.report.compare.tables import parts_table
+from scalescope.scaling.compare.alike.same_work import amounts
 from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.kernels.alignment import align
@@ -19,7 +20,6 @@ from scalescope.scaling.compare.kernels.operators import Call, CallTable, Kernel
 from scalescope.scaling.compare.kernels.work import rank_with_other_work, with_work
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat, Window
 from scalescope.scaling.compare.read import read_side
-from scalescope.scaling.compare.same_work import amounts
 from scalescope.scaling.compare.windows import read_windows
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from tests.trace_json import packed, unpacked

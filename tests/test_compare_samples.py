@@ -12,9 +12,9 @@ from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.sentences import headline
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against
+from scalescope.scaling.compare.alike.samples import samples_of_steps
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.measurement import Identity
-from scalescope.scaling.compare.samples import samples_of_steps
 
 SCRIPT = Path(__file__).parent / "data" / "runs_v0.1" / "script"
 

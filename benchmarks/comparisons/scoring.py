@@ -16,11 +16,11 @@ from comparisons.rows import ROWS, Row, by_windows, read_rows, side, traces_alon
 from scalescope.records.statistics import NORMAL_95
 from scalescope.report.compare.sentences import headline
 from scalescope.report.compare.sure import moved
+from scalescope.scaling.compare.alike.samples import mean_samples
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare
 from scalescope.scaling.compare.difference import Difference, difference
 from scalescope.scaling.compare.measurement import Repeat
-from scalescope.scaling.compare.samples import mean_samples
 
 MOST_CALLED_DIFFERENT = 0.1
 NEAR = 0.1

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer_steps import Beside, How
+from scalescope.scaling.compare.alike.same_work import another_job, in_common
 from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
-from scalescope.scaling.compare.same_work import another_job, in_common
 from scalescope.scaling.compare.windows import identity_of
 from scalescope.scaling.join.explained import Explained
 

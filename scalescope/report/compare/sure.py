@@ -9,6 +9,7 @@ from scalescope.report.drawing.numbers import figure, listing, milliseconds, ord
 from scalescope.report.text.codes.host_places import called
 from scalescope.report.text.samples import other_shares
 from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.compare.alike.same_work import size_of
 from scalescope.scaling.compare.answer import (
     Amount,
     AmountChange,
@@ -19,7 +20,6 @@ from scalescope.scaling.compare.answer import (
     PartChange,
     RecurringChange,
 )
-from scalescope.scaling.compare.same_work import size_of
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: More parts are not named in the first sentence.

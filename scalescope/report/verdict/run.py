@@ -282,7 +282,7 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
 def _add_of_lost(run: RunAnalysis, told: _Told) -> None:
     """Say what else is to be known of a run beside its reference."""
     if (names := run.lost[0].other_names) is not None:
-        from scalescope.scaling.compare.same_work import named_otherwise  # only a comparison takes it
+        from scalescope.scaling.compare.alike.same_work import named_otherwise  # only a comparison takes it
 
         told.explained.append(f"{capitalized(named_otherwise(names))}.")
     loss = run.lost[0]

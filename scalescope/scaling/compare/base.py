@@ -1,8 +1,8 @@
 """Whether a run is one job on another number of ranks than its base: each rank with as much work, or its share."""
 
 from scalescope.records.errors import UserError
+from scalescope.scaling.compare.alike.same_work import another_job
 from scalescope.scaling.compare.kernels.matching import another_size
-from scalescope.scaling.compare.same_work import another_job
 from scalescope.scaling.compare.windows import identity_of
 from scalescope.scaling.join.explained import Explained
 

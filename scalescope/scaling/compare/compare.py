@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 
 from scalescope.scaling.answer_rows import Basis
+from scalescope.scaling.compare.alike.environment import differing
+from scalescope.scaling.compare.alike.same_work import amounts, same_work
 from scalescope.scaling.compare.alone import AnalysisOf, found_alone
 from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, LateChange, Reason, Verdict
 from scalescope.scaling.compare.difference import Difference, as_both_split, difference
-from scalescope.scaling.compare.environment import differing
 from scalescope.scaling.compare.gate import Limit, judge
 from scalescope.scaling.compare.kernels.gaps import standing_gaps
 from scalescope.scaling.compare.kernels.matching import Matched, another_size, match_sides
@@ -20,7 +21,6 @@ from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import label_of, read_side
 from scalescope.scaling.compare.rows.late import late_change
 from scalescope.scaling.compare.rows.recurring import recurring_change
-from scalescope.scaling.compare.same_work import amounts, same_work
 from scalescope.scaling.sweeps.comparison import describe_row
 
 _CORES_UNTOLD = (

@@ -16,8 +16,8 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RankLoss
 from scalescope.scaling.answer_rows import PARTS, WaterfallPart
+from scalescope.scaling.compare.alike.same_work import another_job, other_names
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.compare.same_work import another_job, other_names
 from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step

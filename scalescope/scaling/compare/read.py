@@ -16,8 +16,8 @@ from scalescope.records.statistics import median_of_known
 from scalescope.records.steps.core_waits import waited_ms
 from scalescope.records.steps.recording import untraced_steps
 from scalescope.scaling.as_run.untraced import untraced_of_run
+from scalescope.scaling.compare.alike.samples import samples_of
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
-from scalescope.scaling.compare.samples import samples_of
 from scalescope.scaling.compare.windows import Profiled, read_windows
 from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.trace.sources import find_sources

@@ -6,9 +6,9 @@ import msgspec
 
 from scalescope.records.console import counted
 from scalescope.scaling.answer_rows import SamplesOfSteps
+from scalescope.scaling.compare.alike.samples import least_samples, mean_samples, samples_of_steps
 from scalescope.scaling.compare.answer import Amount, AmountChange, Reason
 from scalescope.scaling.compare.measurement import Identity, Repeat
-from scalescope.scaling.compare.samples import least_samples, mean_samples, samples_of_steps
 
 #: The share of compute time that is in kernels of the same names, or else of the same kinds. A GPT and a ResNet-50
 #: have 0.02 and 0.55 of them in common; GPTs eager and compiled 0.69 and 0.9, on an H100 and an MI300X 0.0 and 0.9.
