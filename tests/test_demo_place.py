@@ -8,6 +8,8 @@ import pytest
 
 from scalescope.cli import demo, study
 from scalescope.cli.show import Asked, show
+from scalescope.records.folder import RunFolder
+from scalescope.report.sinks import wandb_study
 
 DATA = Path(__file__).parent / "data"
 
@@ -65,3 +67,25 @@ def test_a_study_shows_the_points_of_its_sweep_once(
         said = capsys.readouterr().out
         assert ("(elements)" in said) != shown
         assert said.count("all_reduce reaches") == said.count("weak scaling efficiency") == 1
+
+
+def test_the_demo_draws_no_pictures_for_wandb_and_a_study_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its last word the demo ran for eight seconds more: for images of what its page shows."""
+    drawn: list[bool] = []
+    shutil.copytree(DATA / "runs_v0.1" / "study", tmp_path / "study")
+
+    class Sink:
+        def __init__(self, **_: object) -> None: ...
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_, **__: None
+
+        def log_values(self, values: Callable[[], dict[str, object]], _: dict[str, object]) -> None:
+            drawn.append(any(key.startswith("pictures/") for key in values()))
+
+    monkeypatch.setattr(wandb_study, "WandbSink", Sink)
+    monkeypatch.setattr(wandb_study, "_native_charts", lambda _: {})
+    monkeypatch.setattr(wandb_study, "wandb_table", lambda table: table)
+    monkeypatch.setattr(wandb_study, "_pictures", lambda *_: {"pictures/scaling-1": "drawn"})
+    for pictures in (True, False):
+        wandb_study.log_study(RunFolder(tmp_path / "study"), {}, pictures=pictures)
+    assert drawn == [True, False]

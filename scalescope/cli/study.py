@@ -69,7 +69,9 @@ def _run(argv: list[str], before: Callable[[], None], *, briefly: bool) -> int:
     show(Asked([folder.path], points_were_shown=swept, briefly=briefly))
     for name, node in study.outline.settings.logger.items():
         if settings := wandb_options(name, node):
-            log_study(folder, settings)
+            log_study(
+                folder, settings, pictures=not briefly
+            )  # the report has them, and who waits for it waits for these
     return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
 
 

@@ -44,10 +44,11 @@ from scalescope.report.views import (
 _WIDTH, _SCALE = 880, 2  # pixels of a picture, and how many device pixels each of them has
 
 
-def log_study(folder: RunFolder, settings: Mapping[str, Any]) -> None:
+def log_study(folder: RunFolder, settings: Mapping[str, Any], *, pictures: bool = True) -> None:
     """Log a folder's analysis (a study's, or one run's) as one W&B run in the group of its runs.
 
-    `settings` are conf/logger/wandb.yaml's. A W&B that fails is said and left: the
+    `settings` are conf/logger/wandb.yaml's; `pictures`: draw the report's charts as images, too, which takes a fifth of
+    a second each. A W&B that fails is said and left: the
     folder has everything. Raises UserError where the folder is none.
     """
     data = read_report_data(folder)
@@ -57,12 +58,14 @@ def log_study(folder: RunFolder, settings: Mapping[str, Any]) -> None:
     try:
         sink = WandbSink(**{**settings, "name": None}, dir=str(folder.path), group=folder.path.name,
                          job_type="analysis", run_name=name)  # fmt: skip
-        _log(data, sink, name, folder, tables=not redacts)
+        _log(data, sink, name, folder, tables=not redacts, pictures=pictures)
     except Exception as error:  # noqa: BLE001 - whatever a stranger's service raises, the study is done
         print(f"scalescope: W&B has no analysis run ({error}); {folder.path} has everything", file=sys.stderr)
 
 
-def _log(data: ReportData, sink: WandbSink, name: str, folder: RunFolder, *, tables: bool) -> None:
+def _log(
+    data: ReportData, sink: WandbSink, name: str, folder: RunFolder, *, tables: bool, pictures: bool = True
+) -> None:
     """Log what there is; without tables also the charts go that W&B draws from them, but not their pictures."""
     sink.start(read_frozen(folder.config), name)
     verdicts = _verdicts(data)
@@ -71,7 +74,7 @@ def _log(data: ReportData, sink: WandbSink, name: str, folder: RunFolder, *, tab
             lambda: {
                 **({key: wandb_table(table) for key, table in study_tables(data).items()} if tables else {}),
                 **(_native_charts(data) if tables else {}),
-                **_pictures(data, Path(drawn)),
+                **(_pictures(data, Path(drawn)) if pictures else {}),
             },
             {**_headline(data), "verdict": "\n\n".join(verdict.text for verdict in verdicts)},
         )
