@@ -115,7 +115,7 @@ def grown(waits: GrownCoreWaits | None, noise_ms: float, *findings: Finding) -> 
     return study, runs
 
 
-ABOUT = "by all steps' own rows about 45.0 ms (40.0 ms to 50.0 ms) of the 75.0 ms by which the measured step grew"
+ABOUT = "By all steps' own rows about 45.0 ms (40.0 ms to 50.0 ms) of the 75.0 ms by which the measured step grew"
 SHARED = "2 ranks, their other threads and whatever else runs share 2 cores"
 
 
@@ -124,7 +124,7 @@ def test_a_loss_that_noise_hides_in_the_traces_has_the_cause_that_all_steps_tell
     study, runs = grown(WAITS, 100.0)
     assert grew_within_noise(study.waterfall[0])
     verdict = study_verdicts(study, runs)[0]
-    assert verdict.headline.endswith(f"efficiency; {ABOUT} are waits for a core: {SHARED}.")
+    assert verdict.headline.endswith(f"efficiency. {ABOUT} are waits for a core. Here {SHARED}.")
     assert "cannot be told" not in verdict.headline
     (told, *_) = verdict.sentences
     assert "So they do not tell what it went to" in told, "the traces themselves still tell nothing"
@@ -143,8 +143,8 @@ def test_without_such_waits_nothing_changes() -> None:
 
 def test_what_the_traces_tell_comes_behind_it_and_is_no_sum_with_it() -> None:
     verdict = study_verdicts(*grown(WAITS, 20.0))[0]
-    first, _, traced = verdict.headline.partition("; in the traces ")
-    assert ABOUT in first and traced == "69% of the step's growth is slower compute."
+    first, _, traced = verdict.headline.partition(". In the traces ")
+    assert ABOUT in first and traced == f"69% of the step's growth is slower compute. Here {SHARED}."
     assert "; beyond that, and perhaps in part the same, more cores or memory bandwidth a rank" in verdict.advice
 
 
@@ -160,7 +160,7 @@ def test_a_growth_that_may_be_nothing_is_called_so_beside_waits_that_are_sure() 
     assert runs[-1].step_times is not None
     runs[-1].step_times = msgspec.structs.replace(runs[-1].step_times, measured_low_ms=60.0)
     headline = study_verdicts(study, runs)[0].headline
-    assert "; within noise the loss may be nothing, though by all steps' own rows ranks wait 45.0 ms (" in headline
+    assert ". Within noise the loss may be nothing, though by all steps' own rows ranks wait 45.0 ms (" in headline
     assert "75.0 ms" not in headline, "no share of what may be nothing"
 
 
@@ -179,9 +179,13 @@ Share = tuple[int, int, int]
 @pytest.mark.parametrize(
     ("share", "who", "what"),
     [
-        ((2, 8, 2), ": 2 ranks compute with 8 threads on 2 cores.", "OMP_NUM_THREADS=1 for each rank"),
-        ((2, 2, 8), ": 2 ranks, their other threads and whatever else runs share 8 cores.", "give each rank cores of"),
-        (None, ", which other processes or the job's own other threads have.", "give each rank cores of its own: up"),
+        ((2, 8, 2), ". Here 2 ranks compute with 8 threads on 2 cores.", "OMP_NUM_THREADS=1 for each rank"),
+        (
+            (2, 2, 8),
+            ". Here 2 ranks, their other threads and whatever else runs share 8 cores.",
+            "give each rank cores of",
+        ),
+        (None, ". Other processes, or the job's own other threads, have it.", "give each rank cores of its own: up"),
     ],
 )
 def test_who_shares_the_cores_is_said_as_far_as_it_is_known(share: Share | None, who: str, what: str) -> None:

@@ -117,10 +117,15 @@ class Card:
         return [one for one in self.figures if one not in self.leading]
 
     @property
+    def explained(self) -> list[str]:
+        """The sentences that explain the headline, but for what is among the cautions."""
+        return [one for one in self.verdict.sentences if one not in self.verdict.cautions]
+
+    @property
     def folded(self) -> list[str]:
         """The sentences that are folded: where nothing is drawn, the explanation stands open."""
         notes = [note for note in self.verdict.notes if note not in self.verdict.cautions]
-        return [*(self.verdict.sentences if self.bars is not None else ()), *notes]
+        return [*(self.explained if self.bars is not None else ()), *notes]
 
 
 @dataclass(frozen=True)

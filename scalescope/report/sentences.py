@@ -7,6 +7,7 @@ from typing import Literal
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.numbers import (
     READS_AS_ZERO_MS,
+    capitalized,
     figure,
     listing,
     microseconds,
@@ -29,6 +30,8 @@ WORTH_SAYING = 0.05
 GOOD, FAIR = 0.9, 0.7
 GOOD_LINKS, FAIR_LINKS = 0.7, 0.4
 PERFECT = 1.05
+#: So many words are read at once, at most.
+LONGEST = 35
 #: Smaller calls measure latency: no share of a link's rate.
 _FILLS_A_LINK = 2**20
 
@@ -37,8 +40,9 @@ _FILLS_A_LINK = 2**20
 class Verdict:
     """One subject's verdict: a headline, the sentences that explain it, what may help most, and what else is to know.
 
-    A terminal shows the notes after the tables. A page folds them, but for `cautions`, which are among them: what the
-    headline must not be read without. `begins_on`: on which rank the advice begins, where it is for one alone.
+    A terminal shows the notes after the tables. A page folds them, but for `cautions`, which are among them or the
+    sentences: what the headline must not be read without. `begins_on`: on which rank the advice begins, where it is for
+    one alone. `command`: what does what the advice says, to be pasted into a shell.
     """
 
     subject: str
@@ -49,6 +53,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     begins_on: int | None = None
+    command: str = ""
 
     @property
     def text(self) -> str:
@@ -57,6 +62,7 @@ class Verdict:
                 self.headline,
                 *self.sentences,
                 *([f"What may help most: {self.advice}"] if self.advice else []),
+                *([self.command] if self.command else []),
                 *self.notes,
             ]
         )
@@ -122,49 +128,61 @@ def _traced_loss(fall: Waterfall) -> str:
             f"So they do not tell what it went to. Measured outside the traces it grew by "
             f"{milliseconds(measured)} (± {milliseconds(noise)})."
         )
+    grew = f"the measured step grew by {milliseconds(measured, noise)} and the profiled one by "
+    grew += milliseconds(fall.growth_ms, noise)
+    differ = f"differ by ± {milliseconds(noise, noise)} anyway"
     if grew_within_noise(fall) and fall.unsteady:  # then it has no shares
+        return f"{UNSTEADY}{grew} ({_span(fall)}). Such steps {differ}, so the traces do not tell what it went to."
+    if not fall.unsteady:
+        # on devices, whose hosts recording slows: elsewhere the machine was unsteady
+        why = ": recording lengthens the profiled steps" if abs(fall.growth_ms - measured) > noise else ""
+        told = f"Measured outside the traces it grew by {milliseconds(measured)} (± {milliseconds(noise)}){why}."
+        return f"{_growth_sentence(fall)} {told}"
+    alone = _parts_alone(fall, noise)
+    if abs(fall.growth_ms - measured) <= noise <= abs(measured):
         return (
-            f"{UNSTEADY}the measured step grew by {milliseconds(measured)} and the profiled one by "
-            f"{milliseconds(fall.growth_ms)} ({_span(fall)}); such steps differ by ± {milliseconds(noise)} anyway. "
-            "So the traces do not tell what it went to."
+            f"{UNSTEADY}on {fall.from_world_size} or {fall.to_world_size} ranks the profiled steps are far from the "
+            f"measured ones. Despite that, both growths agree: {grew}, where such steps {differ}. {alone}"
         )
-    parts = _growth_sentence(fall)
-    if fall.unsteady and abs(fall.growth_ms - measured) <= noise <= abs(measured):
-        return (
-            f"{UNSTEADY}on {fall.from_world_size} or {fall.to_world_size} ranks the profiled steps are "
-            f"far from the measured ones, though the growths agree within ± {milliseconds(noise)}: "
-            f"{milliseconds(measured)} measured and {milliseconds(fall.growth_ms)} profiled. "
-            f"Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
-        )
-    if fall.unsteady:
-        return (
-            f"{UNSTEADY}the measured step grew by {milliseconds(measured)} and the profiled one by "
-            f"{milliseconds(fall.growth_ms)}; such steps differ by ± {milliseconds(noise)} anyway. "
-            f"Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
-        )
-    # on devices, whose hosts recording slows: elsewhere the machine was unsteady
-    why = ": recording lengthens the profiled steps" if abs(fall.growth_ms - measured) > noise else ""
-    return f"{parts} Measured outside the traces it grew by {milliseconds(measured)} (± {milliseconds(noise)}){why}."
+    return f"{UNSTEADY}{grew}, where such steps {differ}. {alone}"
 
 
 def _growth_sentence(fall: Waterfall) -> str:
     """Return where a step's growth went, largest part first; what became shorter is said as given back."""
-    span = _span(fall)
+    grown = milliseconds(fall.growth_ms)
+    shared, parts = _growth_parts(fall)
+    if not parts:
+        return f"The profiled step did not grow ({_span(fall)})."
+    if shared:
+        return f"Of the {grown} by which a step grew ({_span(fall)}), {parts}."
+    return f"A step grew by {grown} ({_span(fall)}): {parts}."
+
+
+def _parts_alone(fall: Waterfall, noise_ms: float) -> str:
+    """Return where the growth went of profiled steps that stand for no others; no digits below what they differ by."""
+    shared, parts = _growth_parts(fall, noise_ms)
+    if not parts:
+        return f"The profiled step did not grow ({_span(fall)})."
+    if shared:
+        return f"Of the growth of the profiled steps alone ({_span(fall)}), {parts}."
+    return f"Of the profiled steps alone ({_span(fall)}): {parts}."
+
+
+def _growth_parts(fall: Waterfall, noise_ms: float | None = None) -> tuple[bool, str]:
+    """Return the parts of a growth in words, and whether they are shares of it; "" where the step did not grow."""
     grown = fall.growth_ms
     if grown < READS_AS_ZERO_MS:
-        return f"The profiled step did not grow ({span})."
+        return False, ""
     steps = sorted(waterfall_steps(fall), key=lambda step: -step[1])
     more = [(part, ms) for part, ms in steps if ms / grown >= WORTH_SAYING]
     back = [(part, -ms) for part, ms in reversed(steps) if -ms / grown >= WORTH_SAYING]
     if more and more[0][1] > grown:
         # no share of a whole: parts that grew and parts that shrank make up for each other
-        shares = listing([f"{milliseconds(ms)} {part.name}" for part, ms in more])
-        returned = _came_back([f"{milliseconds(ms)} {part.name}" for part, ms in back])
-        return f"A step grew by {milliseconds(grown)} ({span}): {shares}{returned}."
+        shares = listing([f"{milliseconds(ms, noise_ms)} {part.name}" for part, ms in more])
+        return False, f"{shares}{_came_back([f'{milliseconds(ms, noise_ms)} {part.name}' for part, ms in back])}"
     told = sum(ms / grown for _, ms in steps if abs(ms) / grown >= WORTH_SAYING)
     shares = _shares([(part, ms / grown) for part, ms in more], 1 - told)
-    returned = _came_back([f"{percent(ms / grown, 0)} {part.name}" for part, ms in back])
-    return f"Of the {milliseconds(grown)} by which a step grew ({span}), {shares}{returned}."
+    return True, f"{shares}{_came_back([f'{percent(ms / grown, 0)} {part.name}' for part, ms in back])}"
 
 
 def _came_back(shrunk: list[str]) -> str:
@@ -194,6 +212,14 @@ def _of_points(count: int, of: int) -> str:
 
 def level_of(share: float, good: float = GOOD, fair: float = FAIR) -> Level:
     return "good" if share >= good else "fair" if share >= fair else "poor"
+
+
+def joined(told: str, more: str) -> str:
+    """Return a sentence with a clause more; with a sentence more where it would be too long to be read at once."""
+    last, first = told.rsplit(". ", 1)[-1], more.split(". ", 1)[0]
+    if len(f"{last} {first}".split()) > LONGEST:
+        return f"{told} {capitalized(more)}."
+    return f"{told.removesuffix('.')}; {more}."
 
 
 def sentence(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.report.as_run import is_shown_alone, recording_ms, step_of_job
-from scalescope.report.drawing.numbers import figure, listing, milliseconds, ordinal, percent
+from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
@@ -80,7 +80,10 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if run.activity != "cpu" and _are_the_long_ones(run, cost_ms):
         return ""  # which is said of them
     if was_unsteady(run):
-        return f"On {where} the machine was unsteady: {apart}, {_why(times, cost_ms)}, {_MISLEADS}."
+        if _is_within(times, cost_ms):  # two sentences, each read at once
+            anyway = f"Such steps differ by ± {milliseconds(times.placebo_ms or 0.0, times.placebo_ms)} anyway"
+            return f"On {where} the machine was unsteady: {apart}. {anyway}, {_MISLEADS}."
+        return f"On {where} the machine was unsteady: {apart}, {_why(times, cost_ms)}. {capitalized(_MISLEADS)}."
     return f"On {where} {apart}{_recordings_share(run, times, cost_ms)}, {_MISLEADS}."
 
 
@@ -268,9 +271,14 @@ def _scattered(times: StepTimes) -> str:
 
 
 def _why(times: StepTimes, cost_ms: float) -> str:
-    if times.placebo_ms is not None and abs(cost_ms) <= times.placebo_ms:
+    if _is_within(times, cost_ms):
         return _no_more(times)
     return "which no profiling makes them" if cost_ms < 0 else "more than recording can make them"
+
+
+def _is_within(times: StepTimes, cost_ms: float) -> bool:
+    """Tell whether profiled steps are no further off than such steps lie apart anyway."""
+    return times.placebo_ms is not None and abs(cost_ms) <= times.placebo_ms
 
 
 def _no_more(times: StepTimes) -> str:

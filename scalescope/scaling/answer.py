@@ -33,6 +33,7 @@ from scalescope.scaling.answer_steps import (
     FewerRecorded,
     GrowingSteps,
     LongerSteps,
+    MoreWindows,
     RecurringSteps,
     StepTimes,
     Throughput,
@@ -285,6 +286,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
     windows: int = 1  # that all figures are of
+    more_windows: MoreWindows | None = None  # that would tell more; None of what is no job of ours, or not profiled
     fewer_recorded: FewerRecorded | None = None  # steps than the window was to; None: not so, or not known
     longer: LongerSteps | None = None  # they are of steps that had become longer
     recurring: RecurringSteps | None = None  # steps that are longer every so often, in the window or not

@@ -98,6 +98,30 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
         return self.threads is not None and self.cores is not None and self.threads > self.cores
 
 
+#: Of what steps differ by: waits for cores are why they do, where they are so much of it.
+_IS_WHY = 0.5
+
+
+class StepsApart(msgspec.Struct, frozen=True, kw_only=True):
+    """What of steps' lengths, profiled ones among them, differs by what their ranks wait for cores."""
+
+    by_core_waits: float  # of their variance, what is gone without those waits: from 0 to 1
+    waits_ms: float  # of the rank that waits most in each step, in the mean
+    steps: int
+
+    @property
+    def is_by_core_waits(self) -> bool:
+        """Whether waits for cores are why steps differ."""
+        return self.by_core_waits >= _IS_WHY
+
+
+class MoreWindows(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells more of a job of ours than its own windows: so many, over so many steps in all."""
+
+    windows: int
+    steps: int
+
+
 class SteadyStretch(msgspec.Struct, frozen=True, kw_only=True):
     """Some steady steps in a row."""
 
@@ -148,6 +172,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     late: LateInSteps | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
     core_waits: CoreWaits | None = None  # None: rows do not tell
     uneven: UnevenSteps | None = None  # None: their median is known within a tenth
+    apart: StepsApart | None = None  # of CPUs; None: rows do not tell
 
     def __post_init__(self) -> None:
         """Tell it of answers that were written before it was a field of theirs, too."""

@@ -18,6 +18,7 @@ from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.join.job import LARGEST_WORLD
 from scalescope.scaling.join.join import join
+from scalescope.scaling.more_windows import more_windows
 from scalescope.scaling.rank.records.record import MOST_RANKS
 from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
 from scalescope.scaling.trace.sources import Source, find_sources
@@ -184,7 +185,9 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.quality.reasons.append(f"steps.jsonl: {error}")
         rows = []
     add_steps(analysis, rows_of_answer(analysis, rows))
-    analysis.fewer_recorded = fewer_recorded(analysis, _settings(folder), rows)
+    settings = _settings(folder)
+    analysis.fewer_recorded = fewer_recorded(analysis, settings, rows)
+    analysis.more_windows = more_windows(settings) if analysis.origin == "job" else None
     _add_samples(analysis, facts)
     _add_cores(analysis, info)
     _add_own_threads(analysis, folder)

@@ -7,7 +7,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import RunInfo, StepRow, TrainFacts
+from scalescope.records.rows import JobRow, RunInfo, StepRow, TrainFacts
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.costs.answer import cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
@@ -15,6 +15,7 @@ from scalescope.scaling.costs.points import Launch, launch_of
 from scalescope.scaling.findings.cores import core_share
 from scalescope.scaling.findings.tried import compare_tried
 from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.more_windows import job_called, measured_again
 from scalescope.scaling.projection.basis import Basis, MeasuredRun
 from scalescope.scaling.projection.noise import repeat_half_ms
 from scalescope.scaling.projection.outcomes import projection_of
@@ -105,8 +106,10 @@ def explain_study(
         answer.reasons.append(f"what followed advice is not compared: {error}")
     tried = {one.run for one in answer.tried}
     found = _series([run for run in runs if run.folder.path.name not in tried], answer)
+    jobs_kept = _kept_jobs(study)
     for series in found:
         _compare(series, answer)
+        _add_again(series, jobs_kept, answer)
     _look_ahead(found, sweeps, outlook, answer)
     return answer, analyses
 
@@ -265,6 +268,23 @@ def _compare(series: Series, answer: StudyAnalysis) -> None:
                 f"{series.name}, {fall.from_world_size} to {fall.to_world_size}: too few kernels match by name and "
                 "place in the step to split the compute's growth into inflation and more work"
             )
+
+
+def _kept_jobs(study: RunFolder) -> list[JobRow]:
+    """Return the jobs that a study keeps; none where the file is damaged, which costs a word of advice alone."""
+    try:
+        return study.read_jobs()
+    except (OSError, UserError, msgspec.DecodeError):
+        return []
+
+
+def _add_again(series: Series, jobs: Sequence[JobRow], answer: StudyAnalysis) -> None:
+    """Add how a series of several counts is measured again in more windows, where its largest run's job is kept."""
+    largest = series.runs[-1]
+    job, more = job_called(largest.folder.path.name, jobs), largest.explained.analysis.more_windows
+    if len(series.runs) > 1 and job is not None and more is not None:
+        counts = [run.world_size for run in series.runs]
+        answer.again.append(measured_again(series.name, series.scaling, counts, job, more))
 
 
 def _grown_waits(fall: Waterfall, small: TrainRun, large: TrainRun) -> GrownCoreWaits | None:

@@ -103,6 +103,13 @@ class TriedAdvice(msgspec.Struct, kw_only=True):
     run_step_ms: float | None = None
 
 
+class MeasuredAgain(msgspec.Struct, kw_only=True):
+    """How a series is measured again in more windows, with steps enough for them."""
+
+    series: str
+    overrides: list[str]  # of a study: its own, but for windows, steps and counts
+
+
 class StudyAnalysis(msgspec.Struct, kw_only=True):
     """What only the whole study can say."""
 
@@ -115,6 +122,7 @@ class StudyAnalysis(msgspec.Struct, kw_only=True):
     costs: CostAnswer | None = None  # the cost model of the sweeps
     projection: Projection | None = None
     tried: list[TriedAdvice] = []  # advice that was followed, expected beside measured
+    again: list[MeasuredAgain] = []  # of series that more windows would tell more of, where the study keeps its jobs
     reasons: list[str] = []  # why something above is missing, and how each of `unfinished` ended
     unfinished: list[str] | None = None  # runs that had not ended as done when this was made; None in older files
 

@@ -1,15 +1,13 @@
 """Whether the machine was unsteady while a series was measured, and what comes first then."""
 
-import math
 from collections.abc import Sequence
 
 from scalescope.report.views import points_of
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.more_windows import windows_to_tell
 from scalescope.scaling.study_answer import StudyAnalysis
-from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady
-
-#: So many windows at least are more than a moment of the machine.
-_WINDOWS = 4
+from scalescope.scaling.verdicts.growth import measured_growth
+from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, was_unsteady
 
 
 def measure_again(runs: Sequence[RunAnalysis]) -> str:
@@ -22,9 +20,13 @@ def in_more_windows(runs: Sequence[RunAnalysis]) -> str:
 
     More windows are written as they are there: by a key of our jobs, an argument of `profile_steps`, or of torch's.
     """
-    windows = max(_WINDOWS, 2 * max((run.windows for run in runs), default=1))
+    windows = windows_to_tell(max((run.windows for run in runs), default=1))
+    more = max((run.more_windows for run in runs if run.more_windows is not None), key=lambda one: one.windows,
+               default=None)  # fmt: skip
     origins, frameworks = {run.origin for run in runs}, {run.framework for run in runs}
-    if origins == {"job"}:
+    if origins == {"job"} and more is not None:
+        how = f", with profiler.repeat={more.windows} steps={more.steps}"
+    elif origins == {"job"}:
         how = f", with profiler.repeat={windows} and steps enough for them"
     elif origins == {"script"}:
         how = f", with profile_steps(…, repeat={windows})"
@@ -45,16 +47,20 @@ def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnal
     return any(fall.unsteady for fall in grown) or any(was_unsteady(run) for run in runs if run.name in ends)
 
 
-def may_be_nothing(small: RunAnalysis, large: RunAnalysis) -> bool:
-    """Tell whether the measured step may be no longer on the larger count: the 95% interval of what it grew by, by
-    those of both medians, reaches down to nothing.
+def unsteady_ends(runs: Sequence[RunAnalysis]) -> list[RunAnalysis]:
+    """Return which of a series' smallest and largest run were unsteady: those whose profiled steps are unlike the
+    measured ones; where neither's are, the one whose steps differ more.
     """
-    before, after = small.step_times, large.step_times
-    if before is None or after is None or before.measured_step_ms is None or after.measured_step_ms is None:
-        return False
-    if before.measured_high_ms is None or after.measured_low_ms is None:
-        return False
-    apart = math.hypot(
-        before.measured_high_ms - before.measured_step_ms, after.measured_step_ms - after.measured_low_ms
-    )
-    return after.measured_step_ms - before.measured_step_ms <= apart
+    timed = [(run, run.step_times) for run in runs if run.step_times is not None]
+    off = [run for run, times in timed if was_unsteady(run) or are_unlike(times)]
+    if off or not timed:
+        return off
+    return [max(timed, key=lambda one: (one[1].placebo_ms or 0.0) / (one[1].measured_step_ms or 1.0))[0]]
+
+
+def may_be_nothing(small: RunAnalysis, large: RunAnalysis) -> bool:
+    """Tell whether the measured step may be no longer on the larger count: the 95% interval of what it grew by reaches
+    down to nothing.
+    """
+    grown = measured_growth(small, large)
+    return grown is not None and grown.low <= 0

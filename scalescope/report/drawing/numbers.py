@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.records.statistics import decimals
+from scalescope.records.statistics import decimals, digits_of
 
 #: What is less reads as 0.00 ms: no change to speak of.
 READS_AS_ZERO_MS = 0.005
@@ -18,9 +18,12 @@ def figure(value: float, digits: int) -> str:
     return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
 
 
-def milliseconds(value: float) -> str:
-    """Return e.g. `3.8 ms`, `0.42 ms` or `1,204 ms`: about three significant digits."""
-    return f"{figure(value, _digits(value))} ms"
+def milliseconds(value: float, half_ms: float | None = None) -> str:
+    """Return e.g. `3.8 ms`, `0.42 ms` or `1,204 ms`: about three significant digits, and none below half its interval's
+    second one, where that is told.
+    """
+    digits = _digits(value) if half_ms is None else min(_digits(value), digits_of(half_ms))
+    return f"{figure(value, digits)} ms"
 
 
 def span(seconds: float) -> str:

@@ -8,6 +8,7 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import loss_sentence
+from scalescope.report.text.efficiency import efficiency_text
 from scalescope.report.text.factors import factors_sentence
 from scalescope.report.views import (
     activities,
@@ -48,10 +49,11 @@ def scaling_panels(data: ReportData) -> list[Panel]:
         shares = [{"count": point.world_size, "value": point.efficiency, "label": percent(point.efficiency)}
                   for point in points]  # fmt: skip
         last = points[-1]
+        of_series = [run for point in points for run in data.answers if run.name == point.run]
         where = devices(last.world_size, kinds.get(last.run))
         sentence = (
             f"{where} do {rate(values[-1])} {unit}; perfect {last.scaling} scaling (dashed) would be {rate(perfect)}. "
-            f"Efficiency is {percent(last.efficiency)}."
+            f"Efficiency is {efficiency_text(last, of_series)}."
             if len(points) > 1
             else f"{where} do {rate(values[-1])} {unit}; one count alone says nothing of scaling."
         )

@@ -23,6 +23,8 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
         print_line(console, sentence)
     if verdict.advice:
         print_line(console, f"What may help most: {verdict.advice}")
+    if verdict.command:
+        console.print(Text(f"  {verdict.command}"), soft_wrap=True)  # a line's end within it would be pasted, too
 
 
 def print_notes(console: Console, verdict: Verdict) -> None:

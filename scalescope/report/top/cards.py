@@ -10,6 +10,7 @@ from scalescope.report.page import Card, Figure, JudgedBy, Stretch
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
+from scalescope.report.text.efficiency import efficiency_figure
 from scalescope.report.text.recurring import is_told
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.verdict.run import run_verdict
@@ -74,9 +75,10 @@ def _series_figures(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         return []
     last = points[-1]
     several = len(points) > 1
+    of_series = [run for point in points for run in runs if run.name == point.run]
     done = next((run.throughput for run in runs if run.name == last.run), None)
     return [
-        *([Figure(f"{last.scaling} scaling efficiency", percent(last.efficiency))] if several else []),
+        *([Figure(f"{last.scaling} scaling efficiency", efficiency_figure(last, of_series))] if several else []),
         *_rates(last, points),
         # plain traces tell no throughput: theirs is the step that they hold
         _length("step as run, measured" if last.samples_per_s is not None else "step as profiled", last.step_ms),

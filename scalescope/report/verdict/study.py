@@ -5,7 +5,13 @@ from collections.abc import Sequence
 
 from scalescope.records.rows import SweepRow
 from scalescope.report.advice.first import first_of_series, is_untold_loss, remedy_of_growth
-from scalescope.report.advice.unsteady import in_more_windows, is_unsteady_series, may_be_nothing, measure_again
+from scalescope.report.advice.unsteady import (
+    in_more_windows,
+    is_unsteady_series,
+    may_be_nothing,
+    measure_again,
+    unsteady_ends,
+)
 from scalescope.report.drawing.numbers import (
     capitalized,
     factor,
@@ -21,15 +27,19 @@ from scalescope.report.sentences import (
     WORTH_SAYING,
     Level,
     Verdict,
+    joined,
     level_of,
     loss_sentence,
     sentence,
     sweep_verdict,
 )
+from scalescope.report.text.again import command_again
+from scalescope.report.text.efficiency import efficiency_text
 from scalescope.report.text.scaling_loss import cuts_clause, cuts_cost_ms, largest_part, loss_clause
-from scalescope.report.text.waits.growth import waits_advice, waits_clause
+from scalescope.report.text.waits.growth import waits_advice, waits_clause, who_has_the_cores
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
+from scalescope.report.verdict.why_unsteady import cause_of_unsteadiness, why_unsteady
 from scalescope.report.views import (
     activities,
     devices,
@@ -41,6 +51,7 @@ from scalescope.report.views import (
 )
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.verdicts.growth import measured_growth
 from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady
 
 _NO_OTHER = "there is no other count to compare with."
@@ -71,7 +82,10 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         return _of_one_count(study, series, of_series[0])
     sentences: list[str] = []
     notes: list[str] = []
-    advice = ""
+    advice = command = ""
+    ends: list[RunAnalysis] = []
+    off: list[RunAnalysis] = []
+    unsteady = False
     if len(points) == 1:
         does = "does" if last.world_size == 1 else "do"
         headline = f"{devices(last.world_size, kind)} {does} {_throughput(last, points)}; {_NO_OTHER}"
@@ -80,7 +94,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         of_one = "one" if first.world_size == 1 else devices(first.world_size, kind)
         headline = (
             f"{devices(last.world_size, kind)} do {factor(last.speedup)} the work of {of_one}: "
-            f"{percent(last.efficiency)} {last.scaling} scaling efficiency."
+            f"{efficiency_text(last, of_series)} {last.scaling} scaling efficiency."
         )
         level = level_of(last.efficiency)
         if last.efficiency > PERFECT:
@@ -92,10 +106,16 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
         largest = next((run for run in of_series if run.name == last.run), None)
         unsteady = is_unsteady_series(study, series, runs)
+        ends = [run for run in of_series if run.name in (first.run, last.run)]
         if unsteady:
-            headline = f"the machine was unsteady. {headline}"
+            off = unsteady_ends(ends)
+            headline = f"the machine was unsteady{cause_of_unsteadiness(off)}. {headline}"
             level = "unknown"
+            sentences.append(why_unsteady(off))
         if falls and last.scaling == "weak":
+            if unsteady and not falls[0].unsteady:  # what was, then, and that the growths agree all the same
+                sentences += [told for run in off for told in window_sentences(run)]
+                sentences += _agree(falls[0])
             lost = loss_sentence(falls[0])  # what the headline says already is not said again
             sentences.append(capitalized(lost.removeprefix(UNSTEADY)) if unsteady else lost)
             advice = remedy_of_growth(falls[0], of_series)
@@ -114,9 +134,15 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             advice = first_of_series(largest, fall, of_series)
             if fall is not None and grew_within_noise(fall) and not is_untold_loss(fall):
                 sentences.append(f"To tell, measure {in_more_windows(of_series)}.")
+        if unsteady or (falls and grew_within_noise(falls[0])):
+            command = command_again(study, series)
+        if unsteady and (holds := _holds(ends)):
+            sentences.append(holds)
         if last.scaling == "weak" and falls and largest is not None:
             goes_to = _goes_to(last, falls[0], of_series, unsteady=unsteady)
-            headline = f"{headline.removesuffix('.')}; {goes_to}." if goes_to else headline
+            headline = joined(headline, goes_to) if goes_to else headline
+            if falls[0].core_waits is not None:
+                headline = f"{headline} {who_has_the_cores(falls[0].core_waits)}"
         if last.samples_per_s is not None:
             notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
@@ -126,11 +152,34 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         notes += window_sentences(run)
         notes += straggler_sentences(run)
         notes += quality_sentences(run)
-    ends = of_series[-1:]
-    if not any(map(window_sentences, ends)):
-        ends = [run for run in of_series[:1] if was_unsteady(run)]
-    cautions = cautions_of(of_series, alike=ends)
-    return Verdict(series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions)
+    alike = of_series[-1:]
+    if not any(map(window_sentences, alike)):
+        alike = [run for run in of_series[:1] if was_unsteady(run)]
+    cautions = cautions_of(of_series, alike=alike)
+    if unsteady:
+        cautions = (sentences[0], *cautions)
+    notes = [note for note in notes if note not in sentences]
+    return Verdict(
+        series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions, command=command
+    )
+
+
+def _agree(fall: Waterfall) -> list[str]:
+    """Return that the traced growth is the measured one all the same, where both are known and beyond noise."""
+    measured, noise = fall.measured_growth_ms, fall.noise_ms
+    if measured is None or noise is None or grew_within_noise(fall) or abs(fall.growth_ms - measured) > noise:
+        return []
+    return ["Despite that, the profiled step grew as the measured one did, within what such steps differ by."]
+
+
+def _holds(ends: Sequence[RunAnalysis]) -> str:
+    """Return what an unsteady machine leaves known: that the measured step grew, where that is beyond noise."""
+    grown = measured_growth(ends[0], ends[-1]) if len(ends) > 1 else None
+    if grown is None or grown.low <= 0:
+        return ""
+    half = grown.high - grown.value
+    low, high = milliseconds(grown.low, half), milliseconds(grown.high, half)
+    return f"What holds all the same: the measured step did grow, by {low} to {high}."
 
 
 def _goes_to(last: ScalingPoint, fall: Waterfall, runs: Sequence[RunAnalysis], *, unsteady: bool) -> str:
@@ -141,10 +190,10 @@ def _goes_to(last: ScalingPoint, fall: Waterfall, runs: Sequence[RunAnalysis], *
     rows = ""
     if fall.core_waits is not None:
         rows = waits_clause(fall, fall.core_waits, may_be_nothing=may_be_nothing(runs[0], runs[-1]))
-    if grew_within_noise(fall):
-        return rows or _unknown_loss(last, runs)
+    if grew_within_noise(fall) or (unsteady and not rows):
+        return rows or _unknown_loss(last, runs, unsteady=unsteady)
     traced = "" if unsteady else _traced(fall)
-    return f"{rows}; in the traces {traced}" if rows and traced else rows or traced
+    return f"{rows}. In the traces {traced}" if rows and traced else rows or traced
 
 
 def _traced(fall: Waterfall) -> str:
@@ -156,12 +205,14 @@ def _traced(fall: Waterfall) -> str:
     return cuts_clause(fall, cuts_ms) if cuts_ms is not None else ""
 
 
-def _unknown_loss(last: ScalingPoint, runs: Sequence[RunAnalysis]) -> str:
+def _unknown_loss(last: ScalingPoint, runs: Sequence[RunAnalysis], *, unsteady: bool) -> str:
     """Return that noise hides what a series loses to, where there is a loss to speak of; else ""."""
     if last.efficiency > 1 - WORTH_SAYING:
         return ""
     if may_be_nothing(runs[0], runs[-1]):
         return "within noise the loss may be nothing, and its cause cannot be told"
+    if unsteady:
+        return "the loss is beyond noise, but its cause cannot be told"
     return "its cause cannot be told: the profiled steps grew by no more than noise"
 
 

@@ -11,6 +11,7 @@ import math
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.study_answer import Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import are_unlike
 
@@ -38,6 +39,22 @@ def add_measured_growth(fall: Waterfall, small: RunAnalysis, large: RunAnalysis)
         fall.unsteady = True  # both are off, and by as much: what of the growth is whose, such steps do not tell
     elif fall.noise_ms > max(abs(fall.measured_growth_ms), _UNEVEN * after.measured_step_ms):
         fall.unsteady = True  # they agree, since any two would
+
+
+def measured_growth(small: RunAnalysis, large: RunAnalysis) -> Interval | None:
+    """Return what the measured step grew by to the larger count, ms, with its 95% interval by those of both medians;
+    None where one of them is not told.
+    """
+    before, after = small.step_times, large.step_times
+    if before is None or after is None or before.measured_step_ms is None or after.measured_step_ms is None:
+        return None
+    if before.measured_high_ms is None or after.measured_low_ms is None:
+        return None
+    apart = math.hypot(
+        before.measured_high_ms - before.measured_step_ms, after.measured_step_ms - after.measured_low_ms
+    )
+    grown = after.measured_step_ms - before.measured_step_ms
+    return Interval(grown, grown - apart, grown + apart)
 
 
 def _shorter(times: StepTimes) -> bool:

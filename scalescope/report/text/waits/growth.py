@@ -16,13 +16,13 @@ def waits_clause(fall: Waterfall, waits: GrownCoreWaits, *, may_be_nothing: bool
     grown_ms = fall.measured_growth_ms
     longer = f"by all steps' own rows ranks wait {_cost(waits)} a step longer for a core"
     if may_be_nothing or grown_ms is None:
-        return f"within noise the loss may be nothing, though {longer}{_who(waits)}"
+        return f"within noise the loss may be nothing, though {longer}"
     if waits.high_ms > grown_ms:
-        return f"{longer}, which may be all of the {milliseconds(grown_ms)} by which the measured one grew{_who(waits)}"
+        return f"{longer}, which may be all of the {milliseconds(grown_ms)} by which the measured one grew"
     told = (
         f"by all steps' own rows about {_cost(waits)} of the {milliseconds(grown_ms)} by which the measured step grew"
     )
-    return f"{told} are waits for a core{_who(waits)}"
+    return f"{told} are waits for a core"
 
 
 def waits_sentence(fall: Waterfall) -> str:
@@ -57,14 +57,15 @@ def waits_advice(waits: GrownCoreWaits, run: RunAnalysis, *, sized: bool = True)
 
 
 def _cost(waits: GrownCoreWaits) -> str:
-    return f"{milliseconds(waits.ms)} ({milliseconds(waits.low_ms)} to {milliseconds(waits.high_ms)})"
+    half = waits.high_ms - waits.ms
+    return f"{milliseconds(waits.ms, half)} ({milliseconds(waits.low_ms, half)} to {milliseconds(waits.high_ms, half)})"
 
 
-def _who(waits: GrownCoreWaits) -> str:
-    """Return who shares the cores, as far as that is known: nothing tells whose thread ran meanwhile."""
+def who_has_the_cores(waits: GrownCoreWaits) -> str:
+    """Return in a sentence who shares the cores, as far as that is known: nothing tells whose thread ran meanwhile."""
     if waits.ranks is None or waits.threads is None or waits.cores is None:
-        return ", which other processes or the job's own other threads have"
+        return "Other processes, or the job's own other threads, have it."
     ranks, cores = counted(waits.ranks, "rank"), counted(waits.cores, "core")
     if waits.threads > waits.cores:
-        return f": {ranks} compute with {counted(waits.threads, 'thread')} on {cores}"
-    return f": {ranks}, their other threads and whatever else runs share {cores}"
+        return f"Here {ranks} compute with {counted(waits.threads, 'thread')} on {cores}."
+    return f"Here {ranks}, their other threads and whatever else runs share {cores}."

@@ -14,9 +14,11 @@ from scalescope.scaling.answer_steps import (
     LateInSteps,
     LongSteps,
     RecurringSteps,
+    StepsApart,
     StepTimes,
     Throughput,
 )
+from scalescope.scaling.verdicts.step_rows.apart import steps_apart
 from scalescope.scaling.verdicts.step_rows.core_waits import core_waits
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
 from scalescope.scaling.verdicts.step_rows.late import late_rank
@@ -112,6 +114,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         late=_late(analysis, measured.every, steady),
         core_waits=None if analysis.growing is not None else core_waits(measured.every, rows, _recorded(analysis)),
         uneven=None if analysis.growing is not None else uneven_steps(steady),
+        apart=_apart(analysis, rows, steady),
     )
     if not steady:
         return
@@ -140,6 +143,14 @@ def _late(analysis: RunAnalysis, every: Sequence[StepRow], steady: Sequence[Step
     if analysis.growing is not None:
         return None
     return late_rank(every if any(_recurs(analysis, one.step) for one in analysis.steps) else steady)
+
+
+def _apart(analysis: RunAnalysis, rows: Sequence[StepRow], steady: Sequence[StepRow]) -> StepsApart | None:
+    """Return how far steps, profiled ones among them, differ by waits for cores: where these are what computes."""
+    if analysis.activity != "cpu" or analysis.growing is not None:
+        return None
+    recorded = _recorded(analysis)
+    return steps_apart([*steady, *(row for row in rows if row.step in recorded and row.phase == "profile")])
 
 
 def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:

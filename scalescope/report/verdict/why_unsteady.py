@@ -1,0 +1,62 @@
+"""Why the machine was unsteady while a series was measured, as far as steps' own rows tell; or why that is not told."""
+
+from collections.abc import Sequence
+
+from scalescope.records.console import counted
+from scalescope.report.drawing.numbers import listing, milliseconds, percent
+from scalescope.report.views import devices
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import StepsApart
+
+#: Of fewer steps without a profiler, a slow moment is a good part.
+_MANY = 20
+
+
+def cause_of_unsteadiness(runs: Sequence[RunAnalysis]) -> str:
+    """Return what made the machine unsteady, to end a clause with; "" where that is not told."""
+    return ": ranks waited for cores" if _by_waits(_told(runs)) else ""
+
+
+def why_unsteady(runs: Sequence[RunAnalysis]) -> str:
+    """Return in a sentence why steps differ so. `runs`: those of a series' ends whose do."""
+    told = _told(runs)
+    if by_waits := _by_waits(told):
+        where = listing([f"{milliseconds(apart.waits_ms)} on {_on(run)}" for run, apart in by_waits])
+        return (
+            f"Why: steps differ by how long a rank waited for a core, {where} in the mean. "
+            "Other processes, or the job's own other threads, had it."
+        )
+    if told:
+        (run, first), *others = told
+        shares = [f"{percent(first.by_core_waits, 0)} of what steps differ by on {_on(run)}"]
+        shares += [f"{percent(apart.by_core_waits, 0)} on {_on(run)}" for run, apart in others]
+        why = f"waits for a core are only {listing(shares)}"
+    elif any(run.activity == "cpu" for run in runs):
+        why = "rows of too few steps tell how long ranks waited for a core"
+    else:
+        why = "nothing tells what else used the machine"
+    return f"Why cannot be told: {why}{_few(runs)}."
+
+
+def _few(runs: Sequence[RunAnalysis]) -> str:
+    """Return how few steps were measured, where a slow moment is a good part of them; "" where they are many."""
+    counts = [run.step_times.measured_steps for run in runs if run.step_times is not None]
+    if not counts or min(counts) >= _MANY:
+        return ""
+    return f"; {counted(min(counts), 'measured step')} are few, too"
+
+
+def _told(runs: Sequence[RunAnalysis]) -> list[tuple[RunAnalysis, StepsApart]]:
+    return [(run, apart) for run in runs if (apart := _apart(run)) is not None]
+
+
+def _by_waits(told: Sequence[tuple[RunAnalysis, StepsApart]]) -> list[tuple[RunAnalysis, StepsApart]]:
+    return [(run, apart) for run, apart in told if apart.is_by_core_waits]
+
+
+def _apart(run: RunAnalysis) -> StepsApart | None:
+    return run.step_times.apart if run.step_times is not None else None
+
+
+def _on(run: RunAnalysis) -> str:
+    return devices(run.world_size, run.activity)
