@@ -115,7 +115,7 @@ def grown(waits: GrownCoreWaits | None, noise_ms: float, *findings: Finding) -> 
     return study, runs
 
 
-ABOUT = "By all steps' own rows about 45.0 ms (40.0 ms to 50.0 ms) of the 75.0 ms by which the measured step grew"
+ABOUT = "By all steps' own rows about 45.0 ms (40.0 ms to 50.0 ms) of the 75 ms by which the measured step grew"
 SHARED = "2 ranks, their other threads and whatever else runs share 2 cores"
 
 
@@ -161,7 +161,7 @@ def test_a_growth_that_may_be_nothing_is_called_so_beside_waits_that_are_sure() 
     runs[-1].step_times = msgspec.structs.replace(runs[-1].step_times, measured_low_ms=60.0)
     headline = study_verdicts(study, runs)[0].headline
     assert ". Within noise the loss may be nothing, though by all steps' own rows ranks wait 45.0 ms (" in headline
-    assert "75.0 ms" not in headline, "no share of what may be nothing"
+    assert "75 ms" not in headline, "no share of what may be nothing"
 
 
 def test_an_unsteady_machine_is_to_be_measured_again_first() -> None:

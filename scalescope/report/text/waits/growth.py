@@ -14,14 +14,13 @@ def waits_clause(fall: Waterfall, waits: GrownCoreWaits, *, may_be_nothing: bool
     `may_be_nothing`: the growth itself, by what steps differ by; the waits are known better than that.
     """
     grown_ms = fall.measured_growth_ms
+    grew = "" if grown_ms is None else milliseconds(grown_ms, fall.noise_ms)
     longer = f"by all steps' own rows ranks wait {_cost(waits)} a step longer for a core"
     if may_be_nothing or grown_ms is None:
         return f"within noise the loss may be nothing, though {longer}"
     if waits.high_ms > grown_ms:
-        return f"{longer}, which may be all of the {milliseconds(grown_ms)} by which the measured one grew"
-    told = (
-        f"by all steps' own rows about {_cost(waits)} of the {milliseconds(grown_ms)} by which the measured step grew"
-    )
+        return f"{longer}, which may be all of the {grew} by which the measured one grew"
+    told = f"by all steps' own rows about {_cost(waits)} of the {grew} by which the measured step grew"
     return f"{told} are waits for a core"
 
 
