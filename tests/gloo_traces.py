@@ -100,6 +100,15 @@ class GlooJob:
             self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP, shapes)
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
+    def all_reduce_beside(self, transfer_ms: float) -> None:
+        """Let all ranks hand a bucket over and go on: it travels once the last has, and is awaited with the next one."""
+        began = {rank: now + 30_000 for rank, now in self.now.items()}
+        end = max(began.values()) + round(transfer_ms * 1e6)
+        for rank, begin in self.now.items():
+            self._event(rank, "cpu_op", "c10d::allreduce_", begin + 10_000, begin + 25_000)
+            self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP + 1)
+            self.now[rank] = begin + 40_000
+
     def transfer(self, sender: int, transfer_ms: float) -> None:
         """Let one of two ranks send to the other, as pipelines do without recorded shapes."""
         end = max(self.now.values()) + round(transfer_ms * 1e6)

@@ -138,7 +138,10 @@ def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], 
             awaited = activities[first + call.awaits]
             moment = (awaited.traced_start if call.room else awaited.traced_end) - offset
             host.awaits, host.room = first + call.awaits, call.room
-            host.until_ns = float(max(0, call.end - moment))
+            # what was over before the host turned to it holds it up for no longer than the call takes
+            host.until_ns = float(max(0, call.end - max(moment, start)))
+            if moment < start:
+                host.think_ns += host.duration_ns
             host.duration_ns = 0.0
         calls.append(host)
         returned = end if end > returned else returned

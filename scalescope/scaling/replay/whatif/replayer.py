@@ -43,6 +43,9 @@ _FEWEST_LEFT = 3
 #: Nor do fewer lie on a line but by chance.
 _FEWEST_ON_A_LINE = 5
 
+#: All of so many steps lie above the typical one in one case of 32.
+_FEWEST_FOR_LEAST = 5
+
 #: By how many ns the mean rank's steps change; in words, why that is not known.
 Deltas = list[float] | str
 #: Assumptions that make the step longer than this share of the known one contradict it.
@@ -187,6 +190,16 @@ class Replayer(Unchanged):
             return None
         left = [step + delta for step, delta in zip(steps, deltas, strict=True)]
         return statistics.fmean(left) if statistics.stdev(left) <= statistics.stdev(deltas) else None
+
+    def least_share(self, change: Change) -> float:
+        """Return what a change brings in the step in which it brings least, over what it brings in the mean; 0 to 1.
+
+        Of fewer steps than five it may be chance that the typical one lies below: 0.
+        """
+        deltas = self._deltas(change, 0)
+        if isinstance(deltas, str) or len(deltas) < _FEWEST_FOR_LEAST or statistics.fmean(deltas) >= 0:
+            return 0.0
+        return max(0.0, max(deltas) / statistics.fmean(deltas))
 
     def _half_by_length(self, deltas: Sequence[float]) -> float:
         """Return how far a change's effect may be off where it follows each step's length, and the mean step is known.

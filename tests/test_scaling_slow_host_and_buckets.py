@@ -1,0 +1,44 @@
+"""A rank whose host is slow, and gradients that it hands over late for that: one cause."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gloo_traces import GlooJob, analysed
+
+MIB_ELEMENTS = 1 << 18
+
+
+def _job(waits: list[int], *, wait_ms: float = 5.1) -> GlooJob:
+    """Return steps in which rank 0 waits so often, now here and now there, between its two buckets."""
+    job = GlooJob(view_ns=None)
+    for number, count in enumerate(waits):
+        job.step(3 + number)
+        job.compute(20.0, "aten::linear", calls=10)
+        job.fill_bucket(MIB_ELEMENTS)
+        job.all_reduce_beside(2.0)
+        for at in range(20):
+            if (at + number) % 20 < count:
+                job.sleep(0, wait_ms)
+            job.compute(2.0, ("aten::gelu", "aten::mul", "aten::sum", "aten::add")[at % 4])
+        job.fill_bucket(MIB_ELEMENTS)
+        job.all_reduce(2.0)
+        job.compute(4.0, "aten::lerp_", calls=2)
+    return job
+
+
+def test_a_bucket_that_was_through_long_ago_holds_nobody_up_once_the_slow_host_is_mended(tmp_path: Path) -> None:
+    """The first bucket is there 50 ms before the host turns to it: those are the host's own, and go with its cause."""
+    (first, *others) = analysed(_job([10] * 8).write(tmp_path)).findings
+    assert (first.code, first.rank) == ("host_starved", 0)
+    assert first.ms == pytest.approx(51.0, rel=0.05)
+    assert not [one for one in others if one.code == "late_bucket"]
+
+
+def test_waits_for_the_lock_cost_no_less_than_in_the_step_that_has_fewest_of_them(tmp_path: Path) -> None:
+    """A few steps with 6 to 18 waits tell their mean badly, but not one of them is without six."""
+    (first, *_) = analysed(_job([6, 6, 6, 7, 18, 18, 6]).write(tmp_path)).findings
+    assert (first.code, first.rank) == ("host_starved", 0)
+    assert first.low_ms is not None and first.ms is not None
+    assert first.low_ms == pytest.approx(6 * 5.1, rel=0.05)
+    assert first.low_ms < first.ms
