@@ -81,7 +81,7 @@ def test_two_ranks_of_two_threads_on_two_cores_are_told_and_no_rank_is_slower(tm
     first = analysis.findings[0]
     assert (first.code, first.rank) == ("host_starved", None) and first.remedy is not None
     assert first.remedy.cure == "fewer_threads" and first.remedy.size == 1
-    assert "a starved host costs at least 3.6 ms" in text
+    assert "starved hosts cost at least 3.6 ms" in text
     assert "the ranks compute with 4 threads on 2 cores, which take turns" in text
     assert "compute with no more threads than there are cores" in text
     assert all(one.rank is None for one in analysis.findings)

@@ -54,6 +54,7 @@ Cure = Literal[
     "launch_apart",  # in a process of its own, what another thread of this one launches
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
+    "name_loading",  # which all hosts most likely do there; then load ahead
     "collect_less",  # of Python's garbage
     "less_python",  # at a place that a host comes to many times a step
     "tensors_not_objects",  # are to be exchanged
@@ -201,6 +202,9 @@ CORES_BY_TURNS = "cores_by_turns"
 #: Evidence of loops of Python, `calls` and `ms` a step: how many operators of a step's one runs, and what lies between
 #: them (the name ends with what is before it); how many values are read one by one, and what that takes.
 LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
+#: Evidence that all hosts stand still before a step's first operator, where nothing says what loads: most likely that
+#: does.
+MAY_LOAD = "may_load"
 #: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
 LOCK_WAITS = "lock_waits"
 #: Evidence that Python collects its garbage, `calls` times a step, which takes `ms`: its own collector tells.

@@ -51,6 +51,11 @@ CURES: dict[Cure, CureText] = {
         "find what holds that host up",
         "py-spy dump on that rank; gc.freeze() and gc.disable() in the loop; no I/O in the step",
     ),
+    "name_loading": CureText(
+        "load batches ahead, if that is what the hosts do there",
+        'with torch.profiler.record_function("load batch"): names it in the next trace; DataLoader(num_workers=4) loads ahead; where '
+        "it is no loading, py-spy dump on one of the ranks",
+    ),
     "collect_less": CureText(
         "let Python collect its garbage less often",
         "gc.freeze() before the loop, gc.disable() in it, and gc.collect() every few hundred steps, on all ranks alike",
@@ -362,6 +367,11 @@ ON_SEVERAL: dict[Cure, CureText] = {
 _BY_ORIGIN: dict[tuple[Cure, Origin | None], CureText] = {
     ("profile_longer", "job"): CureText(
         "profile in more windows, of which one may show why, with profiler.repeat=4", "profile_steps(…, repeat=4)"
+    ),
+    ("name_loading", "script"): CureText(
+        "load batches ahead, if that is what the hosts do there",
+        "for batch in profile.loading(loader): names it in the next run; DataLoader(num_workers=4, prefetch_factor=4) loads ahead; where it "
+        "is no loading, py-spy dump on one of the ranks, no I/O and no gc.collect() between steps",
     ),
     ("profile_longer", "script"): CureText(
         "profile in more windows, of which one may show why, with profile_steps(…, repeat=4)",

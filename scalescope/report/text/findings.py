@@ -27,6 +27,7 @@ from scalescope.scaling.finding import (
     LATE,
     STEADY_STEPS,
     UNTOLD_WAITS,
+    Code,
     Finding,
     is_all_of_it,
     is_certain,
@@ -43,6 +44,8 @@ from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
 #: What a bound has beyond the time of what is named, by what that is.
 _GOES_WITH = {"host_bound": "where other causes, or queued kernels, hide it"}
+#: What a code is called where it is of the hosts of all ranks.
+_OF_HOSTS: dict[Code, str] = {"host_stall": "stalled hosts", "host_starved": "starved hosts"}
 _WAITS = "that waits for it"
 _MORE = "profile more steps (active=20)"
 
@@ -80,7 +83,11 @@ def name(finding: Finding) -> str:
     """Return what costs, in the words of its code, or of what is known of it."""
     if finding.ranks and finding.code == "own_work":
         return "work of their own"
-    return "waits for cores" if is_wait_for_cores(finding) else CODES[finding.code].name
+    if is_wait_for_cores(finding):
+        return "waits for cores"
+    if is_of_several(finding) and finding.code in _OF_HOSTS:
+        return _OF_HOSTS[finding.code]
+    return CODES[finding.code].name
 
 
 def because(finding: Finding) -> str:
@@ -168,7 +175,7 @@ def headline(
         return f"nothing {where} is wrong: {because(finding)}."
     if is_of_one_step(finding):
         return (
-            f"{subject(finding)} costs {milliseconds(finding.ms)} of the {step}, the only one "
+            f"{subject(finding)} {_verb(finding)} {milliseconds(finding.ms)} of the {step}, the only one "
             f"that is recorded whole: {because(finding)}; whether it is so in others, one step does not tell."
         )
     if is_all_of_it(finding):  # what the job is rather than what is the matter with it
@@ -312,7 +319,7 @@ def more_steps(findings: Sequence[Finding]) -> str:
         return ""
     then = "if it does" if first is hidden else "what is sure"
     return (
-        f"{_MORE}: these do not tell whether {subject(hidden)} costs {milliseconds(hidden.ms)} a step or nothing; "
+        f"{_MORE}: these do not tell whether {subject(hidden)} {_verb(hidden)} {milliseconds(hidden.ms)} a step or nothing; "
         f"{then}: "
     )
 

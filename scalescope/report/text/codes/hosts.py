@@ -28,6 +28,7 @@ from scalescope.scaling.finding import (
     LOADER_WORKERS,
     LOCK_WAITS,
     LOOP_AFTER,
+    MAY_LOAD,
     READ_VALUES,
     SHOWN_BY_WAITS,
     EvidenceRow,
@@ -98,6 +99,9 @@ def stall(finding: Finding) -> str:
     elif place in OBJECT_COLLECTIVES.values():
         where += ", which pickles"
     does = _stands_still(finding, row)
+    if row_of(finding, MAY_LOAD) is not None:
+        where += ", where the step begins: most likely they load the next batch"
+        does = host_does(finding, "do nothing that is recorded", "does nothing that is recorded")
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
         keeps = host_does(finding, "keep", "keeps")
         return f"{some[0]} {keeps} nothing running for {some[1]} longer than in the others"

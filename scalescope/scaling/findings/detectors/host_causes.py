@@ -19,6 +19,7 @@ from scalescope.scaling.finding import (
     GARBAGE,
     IN_STEPS,
     LOCK_WAITS,
+    MAY_LOAD,
     READ_VALUES,
     Cure,
     EvidenceRow,
@@ -326,6 +327,8 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
         return Remedy(cure="less_python")
     if code == "host_stall" and _of_objects(longest):
         return Remedy(cure="tensors_not_objects")
+    if _most_likely_loads(longest):
+        return Remedy(cure="name_loading")
     if code != "data_loading":
         return Remedy(cure=_CURES[code])
     if not scene.ours and any(from_workers(one.name) for cause in causes for one in cause.evidence):
@@ -339,7 +342,8 @@ def _evidence(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:
     rows = _in_whichever_pass([_row(figure, cause) for cause in causes for figure in cause.evidence])
     largest = max(causes, key=lambda cause: cause.typical_ns)
     each = [_each_pass(largest)] if largest.each_pass_ns and not _collects(largest) else []
-    return (*sorted(rows, key=lambda row: -(row.ms or 0.0))[:_MOST_EVIDENCE], *each)
+    loads = [EvidenceRow(kind="figure", name=MAY_LOAD)] if _most_likely_loads(largest) else []
+    return (*sorted(rows, key=lambda row: -(row.ms or 0.0))[:_MOST_EVIDENCE], *each, *loads)
 
 
 def _in_whichever_pass(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
@@ -361,6 +365,12 @@ def _of_objects(cause: HostCause) -> bool:
 def _collects(cause: HostCause) -> bool:
     """Tell whether Python collects its garbage at a stall's place."""
     return cause.place is not None and cause.place.is_collector
+
+
+def _most_likely_loads(cause: HostCause) -> bool:
+    """Tell whether all hosts stand still before a step's first operator, step after step, and nobody says what loads."""
+    alike = cause.code == "host_stall" and cause.rank is None and not cause.now_and_then
+    return alike and cause.otherwise == "data_loading" and not (_collects(cause) or _of_objects(cause))
 
 
 def _each_pass(cause: HostCause) -> EvidenceRow:
