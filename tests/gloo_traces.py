@@ -101,7 +101,7 @@ class GlooJob:
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
     def all_reduce_beside(self, transfer_ms: float) -> None:
-        """Let all ranks hand a bucket over and go on: it travels once the last has, and is awaited with the next one."""
+        """Let all ranks hand a bucket over and go on: it travels once the last has, and is awaited with the next."""
         began = {rank: now + 30_000 for rank, now in self.now.items()}
         end = max(began.values()) + round(transfer_ms * 1e6)
         for rank, begin in self.now.items():

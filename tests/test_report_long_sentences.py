@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.recording import WhyFewer
 from scalescope.report.replayed import fewer_steps_sentence, why_fewer
 from scalescope.report.text.findings import headline, line
 from scalescope.report.text.long import MOST_WORDS, and_then, with_cause
-from scalescope.scaling.answer_steps import FewerRecorded, Why
+from scalescope.scaling.answer_steps import FewerRecorded
 from scalescope.scaling.fewer_recorded import fewer_recorded
 from scalescope.scaling.finding import EvidenceRow, Finding
 from tests.report_samples import run_answer
@@ -49,7 +50,7 @@ def test_a_window_of_fewer_steps_than_expected_says_why(
     if why is None:
         assert run.fewer_recorded is None and not why_fewer(run) and not fewer_steps_sentence(run)
         return
-    assert run.fewer_recorded == FewerRecorded(wanted=active or 10, why=msgspec.convert(why, Why))
+    assert run.fewer_recorded == FewerRecorded(wanted=active or 10, why=msgspec.convert(why, WhyFewer))
     assert fewer_steps_sentence(run).startswith(f"{recorded} steps were profiled (not {active or 10}, as ")
     ours = {key: value for key, value in settings.items() if key != "what"}
     assert active is not None or fewer_recorded(run, ours, rows) is None, "how many a job of ours has room for"

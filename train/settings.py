@@ -131,6 +131,10 @@ class ProfilerConfig:
             anomaly_every=COUNT,
         )
 
+    def is_left_open(self, device: str) -> bool:
+        """Tell whether a window may record fewer steps than `active_on`, where one has many operators."""
+        return self.active is None and device == "cpu"
+
     def active_on(self, device: str, room: int = _ACTIVE_ON_CPUS) -> int:
         """Return how many steps a window records of ranks on a type of device (`cpu`, `cuda`).
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from scalescope.records.steps.recording import WhyFewer
 from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.finding import Finding
 
@@ -138,16 +139,11 @@ class UnevenSteps(msgspec.Struct, frozen=True, kw_only=True):
     shortest: SteadyStretch
 
 
-#: A step has many operators, so that a few steps are trace enough; the loop's last step came first; or the traces would
-#: have been larger than profiler.max_mib.
-Why = Literal["many_operators", "loop_ended", "no_room"]
-
-
 class FewerRecorded(msgspec.Struct, frozen=True, kw_only=True):
     """A window recorded fewer steps than it was to."""
 
     wanted: int  # that were asked for, or are recorded by default
-    why: Why
+    why: WhyFewer
 
 
 class StepTimes(msgspec.Struct, kw_only=True):

@@ -1,9 +1,10 @@
-"""Why a window recorded fewer steps than it was to: by what the job's config says, and its rows."""
+"""Why a window recorded fewer steps than it was to: as the job says; of jobs that do not, by its config and rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.recording import RecordingFacts
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import FewerRecorded
 
@@ -11,8 +12,12 @@ from scalescope.scaling.answer_steps import FewerRecorded
 _ON_CPUS, _LEAST = 10, 3
 
 
-def fewer_recorded(run: RunAnalysis, settings: Mapping[str, Any], rows: Sequence[StepRow]) -> FewerRecorded | None:
+def fewer_recorded(
+    run: RunAnalysis, settings: Mapping[str, Any], rows: Sequence[StepRow], recording: RecordingFacts | None = None
+) -> FewerRecorded | None:
     """Return that one planned window recorded fewer steps than it was to; None where it did not, or nothing tells."""
+    if recording is not None and any(one.planned is not None for one in recording.windows):
+        return _as_said(run, recording)
     profiler = settings.get("profiler")
     if not isinstance(profiler, dict) or profiler.get("repeat") != 1 or profiler.get("on_anomaly") or not rows:
         return None
@@ -31,3 +36,13 @@ def fewer_recorded(run: RunAnalysis, settings: Mapping[str, Any], rows: Sequence
     if asked is None and recorded >= _LEAST:
         return FewerRecorded(wanted=wanted, why="many_operators")
     return FewerRecorded(wanted=wanted, why="no_room") if isinstance(profiler.get("max_mib"), int | float) else None
+
+
+def _as_said(run: RunAnalysis, recording: RecordingFacts) -> FewerRecorded | None:
+    """Return what the job says of the window that an answer is of: it cut the window itself."""
+    profiled = {one.step for one in run.steps}
+    own = [one for one in recording.windows if profiled & set(one.steps)]
+    if run.steps_by != "profiler" or run.windows > 1 or len(own) != 1:
+        return None
+    planned, cut = own[0].planned, own[0].cut
+    return FewerRecorded(wanted=planned, why=cut) if planned is not None and cut is not None else None

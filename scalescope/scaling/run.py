@@ -11,6 +11,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, TrainFacts
+from scalescope.records.steps.recording import RecordingFacts
 from scalescope.scaling.answer import Quality, RunAnalysis, SlowedSteps
 from scalescope.scaling.fewer_recorded import fewer_recorded
 from scalescope.scaling.findings.cores import core_share
@@ -167,6 +168,14 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
         return {}
 
 
+def _recording(folder: RunFolder) -> RecordingFacts | None:
+    """Return what a job says of its recording; None where it is damaged: the rest is told without it, too."""
+    try:
+        return folder.read_recording()
+    except (UserError, msgspec.DecodeError):
+        return None
+
+
 def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
     """Add what a run folder says beside its traces. Raises UserError where its documents do not decode."""
     info = folder.read_info()
@@ -186,7 +195,7 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         rows = []
     add_steps(analysis, rows_of_answer(analysis, rows))
     settings = _settings(folder)
-    analysis.fewer_recorded = fewer_recorded(analysis, settings, rows)
+    analysis.fewer_recorded = fewer_recorded(analysis, settings, rows, _recording(folder))
     analysis.more_windows = more_windows(settings) if analysis.origin == "job" else None
     _add_samples(analysis, facts)
     _add_cores(analysis, info)
@@ -219,10 +228,7 @@ def _add_own_threads(analysis: RunAnalysis, folder: RunFolder) -> None:
     """Add the thread of a rank's own process that may have the cores, or the lock, that the rank waits for."""
     times = analysis.step_times
     waits = times.core_waits if times is not None else None
-    try:
-        recording = folder.read_recording() if waits is not None else None
-    except (UserError, msgspec.DecodeError):
-        return  # what it costs to record is told without it, too
+    recording = _recording(folder) if waits is not None else None
     if times is None or waits is None or recording is None:
         return
     least = _MUCH_OF_IT * waits.ms / waits.mean_step_ms

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.folder import RunFolder
+from scalescope.records.steps.recording import WhyFewer
 from scalescope.train.measure.anomaly import Anomaly
 from scalescope.train.measure.schedule import Window
 
@@ -13,10 +14,15 @@ _MIB = 2**20
 _EARLIEST = 3  # the first step that wait=2, warmup=1 records
 
 
-def plan(windows: Sequence[Window], folder: Path, *, analyze: bool) -> str:
-    """Return what will happen, in a line: which steps are recorded, and what comes at the end, on which rank."""
+def plan(windows: Sequence[Window], folder: Path, *, analyze: bool, left_open: bool = False) -> str:
+    """Return what will happen, in a line: which steps are recorded, and what comes at the end, on which rank.
+
+    `left_open`: how many they are, up to these, is for the first of them to tell.
+    """
     spans = [f"{window.active} to {window.end - 1}" for window in windows]
     recorded = f"steps {', '.join(spans)} are recorded" if spans else "no step is recorded"
+    if left_open and spans:
+        recorded += ", or fewer where a step has many operators"
     later = f"scalescope analyze {folder}"
     if not analyze:
         return f"{recorded}; nothing is analysed at the end (analyze=False): {later}"
@@ -24,6 +30,19 @@ def plan(windows: Sequence[Window], folder: Path, *, analyze: bool) -> str:
         f"{recorded}; when the loop has ended, rank 0 analyses them and writes report.html, which takes it about "
         f"{_BASE_S:.0f} s, longer with many ranks or long windows (analyze=False puts it off: {later})"
     )
+
+
+_WHY: dict[WhyFewer, str] = {
+    "many_operators": "a step has so many operators that they are enough",
+    "no_room": "profiler.max_mib leaves room for no more",
+    "loop_ended": "the loop ended",
+}
+
+
+def cut(window: Window, last: int, why: WhyFewer) -> str:
+    """Return which steps of a window are recorded after all, and why not those that were to be."""
+    which = f"step {last} is" if last == window.active else f"steps {window.active} to {last} are"
+    return f"{which} recorded, not {window.active} to {window.end - 1}: {_WHY[why]}"
 
 
 def analysis(folder: RunFolder) -> str:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from scalescope.records.rows import Device
 from scalescope.records.steps.busy_threads import BusyThread
-from scalescope.records.steps.recording import RecordingBursts
+from scalescope.records.steps.recording import RecordedWindow, RecordingBursts
 
 _SECONDS_APART = 1.0
 _MARGIN, _MARGIN_STEPS = 2.5, 2  # times that; ranks look as often as they speak, between two steps
@@ -47,7 +47,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: int | None = None  # of this rank and step, as its script says; None: it does not
     remarks: list[str] = []
     bursts: RecordingBursts | None = None
-    windows: list[list[int]] = []  # the steps of each that was recorded
+    windows: list[RecordedWindow] = []
     threads: list[BusyThread] = []  # of its process, beside the loop's
     ended: bool = False  # the rank's last message
 

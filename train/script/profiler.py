@@ -30,7 +30,7 @@ from scalescope.hardware.detect import describe, versions
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunStatus, StepPhase
 from scalescope.records.steps.annotations import LOADING
-from scalescope.records.steps.recording import NEAR_STEPS, RecordingBursts, WindowFacts, untraced_steps
+from scalescope.records.steps.recording import NEAR_STEPS, RecordedWindow, RecordingBursts, WindowFacts, untraced_steps
 from scalescope.train.measure.anomaly import Anomaly
 from scalescope.train.measure.clock import Clock, make_clock
 from scalescope.train.measure.memory import peak_bytes
@@ -103,7 +103,7 @@ class StepProfiler:
         self._annotation: AbstractContextManager[None] | None = None
         self._bursts: Bursts | None = None
         self._measured: RecordingBursts | None = None
-        self._written: list[list[int]] = []  # the steps of windows that rank 0 has not heard of yet
+        self._written: list[RecordedWindow] = []  # that rank 0 has not heard of yet
         self._recent: deque[Lap] = deque(maxlen=2 * NEAR_STEPS)
         self._laps: list[Lap] = []
         self._next_lap = self._step + 1  # the first step's is taken by the host
@@ -233,7 +233,8 @@ class StepProfiler:
             _say(f"{ranks} ({membership.source}) → {self._folder.path}")
             if (taken := self._recorder.taken_name) is not None:
                 _say(announce.renamed(taken, self._folder.path))
-            _say(announce.plan(self._schedule.windows, self._folder.path, analyze=config.analyze))
+            _say(announce.plan(self._schedule.windows, self._folder.path, analyze=config.analyze,
+                               left_open=config.profiler.is_left_open(membership.device.type)))  # fmt: skip
         else:
             self._exchange.send(Message(membership.rank, device=device, samples=config.samples))
         if self._schedule.windows or (config.profiler.enabled and config.profiler.on_anomaly):
@@ -352,6 +353,9 @@ class StepProfiler:
             return
         _recording = self
         self._trace(lambda tracer: tracer.before(window, self._step))
+        cut = self._tracer.cut if self._tracer is not None and self._step == window.active else None
+        if cut is not None and self._recorder is not None:
+            _say(announce.cut(window, *cut))
 
     def _trace(self, call: Callable[[Tracer], None]) -> None:
         """Do something with the profiler. One that fails costs the traces, not the rows."""
@@ -369,14 +373,13 @@ class StepProfiler:
 
     def _write_traces(self) -> None:
         """Write what has been recorded; the time it takes is no step's."""
-        while self._tracer is not None and self._tracer.count:
+        while self._tracer is not None and self._membership is not None and self._tracer.count:
             self._release_recording()
-            assert self._membership is not None
-            steps = self._tracer.steps(0)
-            path = self._run_folder(self._config.timeout_s).trace_of(self._membership.rank, steps[0])
+            window = self._tracer.recorded(0)
+            path = self._run_folder(self._config.timeout_s).trace_of(self._membership.rank, window.steps[0])
             try:
-                self._tracer.export(0, path, self._known_of(steps))
-                self._written.append(steps)
+                self._tracer.export(0, path, self._known_of(window.steps))
+                self._written.append(window)
             except (OSError, RuntimeError) as error:
                 self._remarks.append(f"a trace could not be written: {path}: {error}")
             self._tracer.forget(0)

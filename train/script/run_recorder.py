@@ -19,7 +19,13 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
 from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, StepRow, TrainFacts
 from scalescope.records.steps.busy_threads import BusyThread
-from scalescope.records.steps.recording import LongerFacts, RecordingBursts, RecordingFacts, window_facts
+from scalescope.records.steps.recording import (
+    LongerFacts,
+    RecordedWindow,
+    RecordingBursts,
+    RecordingFacts,
+    recorded_facts,
+)
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.loading import LiveNews
@@ -57,7 +63,7 @@ class RunRecorder:
         self._devices = {device.rank: device}
         self._bursts: dict[int, RecordingBursts] = {}
         self._threads: list[BusyThread] = []
-        self._windows: dict[int, list[int]] = {}  # the longest that a rank recorded, by first step
+        self._windows: dict[int, RecordedWindow] = {}  # the longest that a rank recorded, by first step
         self._counts_samples = config.samples is not None
         self._samples = dict.fromkeys(range(membership.size), config.samples or 1)  # by rank
         self._next_step = config.first_step
@@ -96,8 +102,9 @@ class RunRecorder:
             self._threads += message.threads
             if message.bursts is not None:
                 self._bursts[message.rank] = message.bursts
-            for steps in message.windows:
-                self._windows[steps[0]] = max(steps, self._windows.get(steps[0], []), key=len)
+            for one in message.windows:
+                known = self._windows.get(one.steps[0], one)
+                self._windows[one.steps[0]] = max(one, known, key=lambda window: len(window.steps))
             if message.ended:
                 self.ended.add(message.rank)
         while len(self._laps.get(self._next_step, ())) == self._size:
@@ -196,7 +203,7 @@ class RunRecorder:
                 bursts=[self._bursts[rank] for rank in sorted(self._bursts)],
                 threads=self._threads,
                 windows=[
-                    msgspec.structs.replace(window_facts(rows, own), longer=self._opened.get(own[0]))
+                    msgspec.structs.replace(recorded_facts(rows, own), longer=self._opened.get(own.steps[0]))
                     for _, own in sorted(self._windows.items())
                 ],
             )

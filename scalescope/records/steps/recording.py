@@ -7,6 +7,7 @@ Torch-free: measuring writes it, reading takes recording's cost out of the step 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -19,6 +20,9 @@ from scalescope.records.steps.unevenness import placebo_ms
 NEAR_STEPS = 20
 #: Fewer tell nothing of their spread.
 LEAST_STEPS = 3
+#: Why a window recorded fewer steps than it was to: a step has many operators, so that a few steps are trace enough;
+#: the loop's last step came first; or the traces would have been larger than profiler.max_mib.
+WhyFewer = Literal["many_operators", "loop_ended", "no_room"]
 
 
 class BurstTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +89,14 @@ class LongerFacts(msgspec.Struct, frozen=True, kw_only=True):
     level_ms: float  # of the steps before
 
 
+class RecordedWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one window that a rank recorded, and how many they were to be."""
+
+    steps: list[int]
+    planned: int
+    cut: WhyFewer | None = None  # why they are fewer
+
+
 class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One window: which steps were recorded, and those before and after it that were not."""
 
@@ -93,6 +105,8 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     after: UntracedSteps | None = None
     first: bool = True  # nothing was recorded before it in this process
     longer: LongerFacts | None = None  # why it was opened; None of a window that was planned
+    planned: int | None = None  # how many steps it was to record; None: not told, by 0.2 and before
+    cut: WhyFewer | None = None  # why it recorded fewer
 
 
 class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +140,12 @@ def window_facts(rows: Sequence[StepRow], steps: Sequence[int]) -> WindowFacts:
         after=untraced_steps(_steady_beside(later), len(steps)),
         first=not _recorded_before(earlier),
     )
+
+
+def recorded_facts(rows: Sequence[StepRow], recorded: RecordedWindow) -> WindowFacts:
+    """Return the same with what the ranks say of how many steps those were to be."""
+    facts = window_facts(rows, recorded.steps)
+    return msgspec.structs.replace(facts, planned=recorded.planned, cut=recorded.cut)
 
 
 def _steady_beside(leaving: Iterable[StepRow]) -> list[float]:

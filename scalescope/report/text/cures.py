@@ -53,8 +53,8 @@ CURES: dict[Cure, CureText] = {
     ),
     "name_loading": CureText(
         "load batches ahead, if that is what the hosts do there",
-        'with torch.profiler.record_function("load batch"): names it in the next trace; DataLoader(num_workers=4) loads ahead; where '
-        "it is no loading, py-spy dump on one of the ranks",
+        'with torch.profiler.record_function("load batch"): names it in the next trace; DataLoader(num_workers=4) '
+        "loads ahead; where it is no loading, py-spy dump on one of the ranks",
     ),
     "collect_less": CureText(
         "let Python collect its garbage less often",
@@ -370,8 +370,9 @@ _BY_ORIGIN: dict[tuple[Cure, Origin | None], CureText] = {
     ),
     ("name_loading", "script"): CureText(
         "load batches ahead, if that is what the hosts do there",
-        "for batch in profile.loading(loader): names it in the next run; DataLoader(num_workers=4, prefetch_factor=4) loads ahead; where it "
-        "is no loading, py-spy dump on one of the ranks, no I/O and no gc.collect() between steps",
+        "for batch in profile.loading(loader): names it in the next run; DataLoader(num_workers=4, "
+        "prefetch_factor=4) loads ahead; where it is no loading, py-spy dump on one of the ranks, no I/O and no "
+        "gc.collect() between steps",
     ),
     ("profile_longer", "script"): CureText(
         "profile in more windows, of which one may show why, with profile_steps(…, repeat=4)",

@@ -318,10 +318,8 @@ def more_steps(findings: Sequence[Finding]) -> str:
     if hidden is None or hidden.ms is None:
         return ""
     then = "if it does" if first is hidden else "what is sure"
-    return (
-        f"{_MORE}: these do not tell whether {subject(hidden)} {_verb(hidden)} {milliseconds(hidden.ms)} a step or nothing; "
-        f"{then}: "
-    )
+    costs = f"{subject(hidden)} {_verb(hidden)} {milliseconds(hidden.ms)}"
+    return f"{_MORE}: these do not tell whether {costs} a step or nothing; {then}: "
 
 
 def first_to_do(findings: Sequence[Finding]) -> Finding | None:

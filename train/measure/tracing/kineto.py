@@ -20,6 +20,7 @@ from isal import igzip
 from torch.profiler import _KinetoProfile, record_function
 
 from scalescope.records.steps.garbage import GarbageCollection
+from scalescope.records.steps.recording import RecordedWindow, WhyFewer
 from scalescope.train.measure.schedule import Window
 from scalescope.train.measure.tracing.garbage import GarbageWatch
 from scalescope.train.measure.tracing.profile import let_go, prepared_profile
@@ -36,7 +37,7 @@ _ENOUGH_EVENTS, _LEAST_STEPS = 30_000, 3
 class _Recorded:
     """A window that was recorded, and waits for what its header says to be known."""
 
-    steps: list[int]
+    window: RecordedWindow
     written: BinaryIO | OSError | RuntimeError  # as Kineto wrote it, gzipped, in a file without a name; or why not
     unfinished: int | None  # a step that was annotated and never ended
     collections: list[GarbageCollection]  # of Python's garbage
@@ -46,7 +47,7 @@ class _Recorded:
         return b'{"scalescope": ' + msgspec.json.encode({**metadata, **self._own(), **later}) + b","
 
     def _own(self) -> dict[str, Any]:
-        return {"steps": self.steps, **({"collections": self.collections} if self.collections else {})}
+        return {"steps": self.window.steps, **({"collections": self.collections} if self.collections else {})}
 
 
 class Tracer:
@@ -83,6 +84,7 @@ class Tracer:
         self._counting: _KinetoProfile | None = None
         self._open: _KinetoProfile | None = None
         self._end = 0  # the step before which the open window's recording ends
+        self._cut: WhyFewer | None = None  # why that is before the window's own end
         self._left_out: set[Window] = set()
         self._done: list[_Recorded] = []
         self._kept: list[_KinetoProfile] = []
@@ -162,6 +164,7 @@ class Tracer:
             enough = max(_LEAST_STEPS, _ENOUGH_EVENTS // self._budget.events_per_step)
             wanted, steps = min(wanted, enough), min(steps, enough)
         self._end = window.active + steps
+        self._cut = "no_room" if steps < wanted else "many_operators" if self._end < window.end else None
         if steps < wanted:
             why = (
                 f"a step's trace takes about {self._budget.packed_mib(1):,.1f} MiB, and of profiler.max_mib="
@@ -182,7 +185,9 @@ class Tracer:
             self._count(self._open, len(steps))
         self._budget.spend(len(steps))
         written = self._written(self._open, steps)
-        self._done.append(_Recorded(steps, written, end if unfinished else None, collections))
+        cut = "loop_ended" if end < self._end else self._cut
+        recorded = RecordedWindow(steps=steps, planned=window.end - window.active, cut=cut)
+        self._done.append(_Recorded(recorded, written, end if unfinished else None, collections))
         self._keep(self._open, len(steps))
         self._open = None
 
@@ -227,7 +232,16 @@ class Tracer:
 
     def steps(self, index: int) -> list[int]:
         """Return the recorded steps of a window."""
-        return self._done[index].steps
+        return self._done[index].window.steps
+
+    def recorded(self, index: int) -> RecordedWindow:
+        """Return the same with how many they were to be."""
+        return self._done[index].window
+
+    @property
+    def cut(self) -> tuple[int, WhyFewer] | None:
+        """The last step that the open window records, and why it is not the window's last; None where it is."""
+        return (self._end - 1, self._cut) if self._open is not None and self._cut is not None else None
 
     def forget(self, index: int) -> None:
         """Let go of a window that has been written; those after it move up."""

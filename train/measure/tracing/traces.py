@@ -12,7 +12,14 @@ from scalescope.hardware.detect import versions
 from scalescope.launch.job import Job
 from scalescope.records.errors import RunError
 from scalescope.records.rows import RunInfo
-from scalescope.records.steps.recording import LongerFacts, RecordingBursts, RecordingFacts, WindowFacts, window_facts
+from scalescope.records.steps.recording import (
+    LongerFacts,
+    RecordedWindow,
+    RecordingBursts,
+    RecordingFacts,
+    WindowFacts,
+    recorded_facts,
+)
 from scalescope.train.config import TrainConfig
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
@@ -75,13 +82,13 @@ def write_traces(
 
 def _windows(job: Job[TrainConfig], tracer: Tracer) -> list[WindowFacts]:
     """Return the windows that any rank recorded, with the steps beside each, by rank 0's rows; the same on all."""
-    recorded: list[list[list[int]]] = [[]] * job.world.size
-    dist.all_gather_object(recorded, [tracer.steps(index) for index in range(tracer.count)], group=job.host_group)
+    recorded: list[list[RecordedWindow]] = [[]] * job.world.size
+    dist.all_gather_object(recorded, [tracer.recorded(index) for index in range(tracer.count)], group=job.host_group)
     found: list[list[WindowFacts]] = [[]]
     if job.is_rank0:
         rows = job.folder.read_steps()
-        longest = {steps[0]: steps for own in recorded for steps in sorted(own, key=len)}
-        found = [[window_facts(rows, longest[first]) for first in sorted(longest)]]
+        longest = {one.steps[0]: one for own in recorded for one in sorted(own, key=lambda one: len(one.steps))}
+        found = [[recorded_facts(rows, longest[first]) for first in sorted(longest)]]
     dist.broadcast_object_list(found, src=0, group=job.host_group)
     return found[0]
 

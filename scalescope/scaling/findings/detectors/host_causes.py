@@ -368,7 +368,7 @@ def _collects(cause: HostCause) -> bool:
 
 
 def _most_likely_loads(cause: HostCause) -> bool:
-    """Tell whether all hosts stand still before a step's first operator, step after step, and nobody says what loads."""
+    """Tell whether all hosts stand still before a step's first operator, in every step, and nobody says what loads."""
     alike = cause.code == "host_stall" and cause.rank is None and not cause.now_and_then
     return alike and cause.otherwise == "data_loading" and not (_collects(cause) or _of_objects(cause))
 

@@ -16,7 +16,6 @@ from scalescope.scaling.as_run.calibrate import NEAR, ON_DEVICES
 from scalescope.scaling.as_run.step import is_known_as_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
-    LOCK_WAITS,
     ON_THE_DEVICE,
     SHOWN_BY_WAITS,
     EvidenceRow,
@@ -28,6 +27,7 @@ from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
 from scalescope.scaling.findings.hosts.by_chance import as_usual, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
+from scalescope.scaling.findings.prices.at_least import seen_at_least_ms
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.findings.prices.late_together import latest_first
 from scalescope.scaling.replay.change import Change
@@ -149,7 +149,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
         return []
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
     sure = _sure_shares(scene, candidates)
-    least = _least_ms(scene, candidates, shares)
+    least = seen_at_least_ms(scene, candidates, shares)
     told = as_usual(
         scene,
         candidates,
@@ -174,24 +174,6 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
         return gains
     return [_at_its_power(one) if one.candidate.code in ON_THE_DEVICE else one for one in gains]
-
-
-def _least_ms(scene: Scene, candidates: Sequence[Candidate], shares: Sequence[float]) -> list[float]:
-    """Return what each candidate brings at least that was seen in each step by what nothing else makes, ms.
-
-    Waits for the interpreter's lock vary with the step that they make longer: of five steps that differ, the mean is
-    hardly known, but none of them brings less than the one that brings least.
-    """
-    locked = [any(row.name == LOCK_WAITS for row in one.evidence) for one in candidates]
-    scene.replayer.work_out(
-        [Change(without=one.removals) for one, seen in zip(candidates, locked, strict=True) if seen],
-        quick=True,
-        near=True,
-    )
-    return [
-        ms * scene.replayer.least_share(Change(without=one.removals)) if seen else 0.0
-        for one, ms, seen in zip(candidates, shares, locked, strict=True)
-    ]
 
 
 def _in_the_median(gain: Gain) -> Gain:
