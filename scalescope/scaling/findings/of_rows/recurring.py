@@ -1,16 +1,26 @@
-"""A finding of a window's few longer steps that is what steps longer every so often do: one cause, told once."""
+"""A finding of a window's few longer steps that is what steps longer every so often do: one cause, told once.
 
+It may be known as theirs by its place, and then is what they do. Or it is a rank's lateness in the mean of all profiled
+steps, of which the others have none: then it is their time, and names nothing.
+"""
+
+import statistics
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import IN_STEPS, Finding, is_late, is_of_steady_steps
+from scalescope.scaling.finding import IN_STEPS, Code, Finding, is_certain, is_late, is_of_steady_steps
 
 #: One cause takes about as long in the profiled steps as in all: within so many times.
 _AS_LONG = 2.0
+#: What a rank's host, or its operators, may seem to take longer in the mean of all steps for a few of them alone.
+_OF_ONE_RANK: tuple[Code, ...] = ("host_stall", "host_starved", "slower_compute", "unsteady")
+#: A rank's lateness is that of steps which recur where they have so much of it, and the others none beyond chance.
+_MOST_OF_IT = 0.6
 
 
 def without_recurring(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
@@ -22,10 +32,9 @@ def without_recurring(findings: Sequence[Finding], analysis: RunAnalysis) -> lis
     if found is None or not found.is_worth_a_word:
         return list(findings)
     same = [one for one in findings if _is_what_they_do(one, found, analysis)]
-    if not same:
-        return list(findings)
-    analysis.recurring = replace(found, doing=same[0])
-    return [one for one in findings if one not in same]
+    if same:
+        analysis.recurring = replace(found, doing=same[0])
+    return [one for one in findings if one not in same and not _is_their_time(one, found, analysis)]
 
 
 def _is_what_they_do(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -> bool:
@@ -45,6 +54,29 @@ def _is_what_they_do(one: Finding, found: RecurringSteps, analysis: RunAnalysis)
             own[split.step] = own.get(split.step, 0.0) + _by_itself_ms(split)
     longest = sorted(own, key=lambda step: -own[step])[: round(row.calls)]
     return set(longest) == {step for step in own if step % found.every == found.phase}
+
+
+def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -> bool:
+    """Tell whether a rank is late in the profiled steps that recur, and not in the others but by chance."""
+    if one.code not in _OF_ONE_RANK or one.rank is None or one.ranks or found.rank not in (one.rank, None):
+        return False
+    if is_certain(one) or is_late(one) or is_of_steady_steps(one):
+        return False
+    by_step: dict[int, dict[int, float]] = {}
+    for split in analysis.steps:
+        by_step.setdefault(split.step, {})[split.rank] = _by_itself_ms(split)
+    later = {
+        step: own[one.rank] - statistics.median(ms for rank, ms in own.items() if rank != one.rank)
+        for step, own in by_step.items()
+        if one.rank in own and len(own) > 1
+    }
+    theirs = [ms for step, ms in later.items() if step % found.every == found.phase]
+    others = [ms for step, ms in later.items() if step % found.every != found.phase]
+    if not theirs or len(others) < 2:
+        return False
+    if not found.longer_ms / _AS_LONG <= statistics.fmean(theirs) <= found.longer_ms * _AS_LONG:
+        return False
+    return sum(theirs) >= _MOST_OF_IT * sum(later.values()) and not is_beyond_chance(others)
 
 
 def _by_itself_ms(split: StepSplit) -> float:

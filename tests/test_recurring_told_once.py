@@ -1,0 +1,52 @@
+"""What a rank does every so often is told by all steps, and not once more as a rank that is late by chance."""
+
+from pathlib import Path
+
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from tests.gloo_traces import GlooJob
+from tests.report_samples import run_with_traces
+
+
+def _answer(path: Path, *, always_ms: float = 0.0) -> RunAnalysis:
+    """Return what is told of ranks that are interrupted now and then, of which rank 0 writes for 120 ms every 6th step.
+
+    `always_ms`: for how long it stands still in each step besides, now here and now there.
+    """
+    job = GlooJob()
+    for number in range(22, 29):
+        job.step(number)
+        for at in range(24):
+            job.compute(3.5, ("aten::linear", "aten::gelu", "aten::mul", "aten::add")[at % 4])
+            for rank in range(2):
+                if (at + 5 * number + 11 * rank) % 12 == 0:
+                    job.sleep(rank, 1.0 + (7 * number + 3 * rank + at) % 5 / 4)
+            if (at + 7 * number) % 3 == 0:
+                job.sleep(0, always_ms / 8 * (0.8 + (at % 5) / 10))
+            if number % 6 == 5 and at in (3, 8, 13, 21):
+                job.sleep(0, 30.0)
+        job.all_reduce(2.0)
+        job.compute(3.0, "aten::lerp_")
+    folder, recorded = run_with_traces(path / "run", job.write(path / "traces"))
+    with folder.step_writer() as writer:
+        for step in range(80):
+            long = 120.0 if step % 6 == 5 else 0.0
+            phase = "profile" if step in recorded else "steady"
+            ms = [92.0 + always_ms + step % 2 / 5 + long, 92.0 + always_ms + (120.0 if step % 6 == 0 else 0.0)]
+            writer.append(StepRow(step=step, phase=phase, step_ms=ms, samples_per_s=1.0))  # type: ignore[arg-type]
+    (answer,) = analyze([RunFolder(folder.path).path], jobs=1)
+    assert isinstance(answer, RunAnalysis) and answer.recurring is not None
+    assert (answer.recurring.every, answer.recurring.rank) == (6, 0)
+    return answer
+
+
+def test_a_checkpoint_of_one_profiled_step_is_no_starved_host_of_all(tmp_path: Path) -> None:
+    """*Every 6th step takes 139 ms longer* and *rank 0 may cost 19.1 ms, or nothing* were the same time, told twice."""
+    assert not [one for one in _answer(tmp_path).findings if one.rank is not None]
+
+
+def test_a_rank_that_is_late_in_the_other_steps_too_stays_named(tmp_path: Path) -> None:
+    found = [one for one in _answer(tmp_path, always_ms=32.0).findings if one.rank is not None]
+    assert found and {one.rank for one in found} == {0}
