@@ -27,8 +27,8 @@ from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
 from scalescope.scaling.findings.hosts.by_chance import as_usual, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
-from scalescope.scaling.findings.prices.at_least import seen_at_least_ms
 from scalescope.scaling.findings.prices.gain import Gain
+from scalescope.scaling.findings.prices.in_each_step import bounded_by_each
 from scalescope.scaling.findings.prices.late_together import latest_first
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -149,21 +149,16 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
         return []
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
     sure = _sure_shares(scene, candidates)
-    least = seen_at_least_ms(scene, candidates, shares)
     told = as_usual(
         scene,
         candidates,
         [
-            Interval(
-                ms,
-                max(0.0 if may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms), no_less),
-                ms * high,
-            )
-            for one, ms, part, no_less in zip(candidates, shares, sure, least, strict=True)
+            Interval(ms, max(0.0 if may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
+            for one, ms, part in zip(candidates, shares, sure, strict=True)
         ],
     )
     gains = [
-        _in_the_median(Gain(one, own.value, own.low, own.high))
+        _in_the_median(bounded_by_each(scene, Gain(one, own.value, own.low, own.high)))
         if one.seen is None
         else _now_and_then(scene, one, ms, one.seen, alone=sum(other.seen is not None for other in candidates) == 1)
         for one, ms, own in zip(candidates, shares, told, strict=True)

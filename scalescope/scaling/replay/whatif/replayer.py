@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -50,6 +51,13 @@ _FEWEST_FOR_LEAST = 5
 Deltas = list[float] | str
 #: Assumptions that make the step longer than this share of the known one contradict it.
 _KNOWN_TO = 0.02
+
+
+class InEachStep(NamedTuple):
+    """What a change does in each step alike."""
+
+    least_share: float  # what it brings in the step in which it brings least, of what it brings in the mean
+    left_low_ns: float  # how long the mean step is without, at least
 
 
 class Replayer(Unchanged):
@@ -191,15 +199,19 @@ class Replayer(Unchanged):
         left = [step + delta for step, delta in zip(steps, deltas, strict=True)]
         return statistics.fmean(left) if statistics.stdev(left) <= statistics.stdev(deltas) else None
 
-    def least_share(self, change: Change) -> float:
-        """Return what a change brings in the step in which it brings least, over what it brings in the mean; 0 to 1.
-
-        Of fewer steps than five it may be chance that the typical one lies below: 0.
-        """
+    def in_each_step(self, change: Change) -> InEachStep | None:
+        """Return what a change does in each step alike; None of too few to tell, or where it brings nothing."""
         deltas = self._deltas(change, 0)
-        if isinstance(deltas, str) or len(deltas) < _FEWEST_FOR_LEAST or statistics.fmean(deltas) >= 0:
-            return 0.0
-        return max(0.0, max(deltas) / statistics.fmean(deltas))
+        steps = [statistics.fmean(of_ranks) for of_ranks in zip(*self._assumed(0).base.values(), strict=False)]
+        if isinstance(deltas, str) or len(deltas) < _FEWEST_FOR_LEAST or len(steps) != len(deltas):
+            return None
+        if statistics.fmean(deltas) >= 0:
+            return None
+        left = [step + delta for step, delta in zip(steps, deltas, strict=True)]
+        return InEachStep(
+            least_share=max(0.0, max(deltas) / statistics.fmean(deltas)),
+            left_low_ns=max(0.0, statistics.fmean(left) - half_of_mean(left)),
+        )
 
     def _half_by_length(self, deltas: Sequence[float]) -> float:
         """Return how far a change's effect may be off where it follows each step's length, and the mean step is known.
