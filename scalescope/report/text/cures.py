@@ -288,6 +288,11 @@ COMPILED: dict[Cure, CureText] = {
     ),
 }
 IN_JAX: dict[Cure, CureText] = {
+    "name_loading": CureText(
+        "load batches ahead, if that is what the hosts do there",
+        'with jax.profiler.TraceAnnotation("load batch"): names it in the next trace; batches made by other processes, '
+        "ahead of the step; where it is no loading, py-spy dump on one of the ranks",
+    ),
     "fewer_threads": CureText(
         "compute with no more threads than there are cores", "taskset a process, so that each has its own"
     ),
