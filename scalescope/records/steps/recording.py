@@ -105,7 +105,7 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     after: UntracedSteps | None = None
     first: bool = True  # nothing was recorded before it in this process
     longer: LongerFacts | None = None  # why it was opened; None of a window that was planned
-    planned: int | None = None  # how many steps it was to record; None: not told, by 0.2 and before
+    planned: int | None = None  # how many steps it was to record; None: of an older version
     cut: WhyFewer | None = None  # why it recorded fewer
 
 
