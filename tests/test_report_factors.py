@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 
 from scalescope.report.terminal.study import print_closing, print_study
-from scalescope.report.text.factors import factors_line, factors_sentence
+from scalescope.report.text.scaling.factors import factors_line, factors_sentence
 from tests.report_samples import run_answer, study_answer
 
 

@@ -30,7 +30,7 @@ from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze_run, analyze_study
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import MoreWindows, StepsApart
-from scalescope.scaling.more_windows import measured_again, more_windows
+from scalescope.scaling.planned.more_windows import measured_again, more_windows
 from scalescope.scaling.study_answer import MeasuredAgain, StudyAnalysis, write_answer
 from scalescope.scaling.verdicts.step_rows.apart import steps_apart
 from scalescope.train.config import TrainConfig

@@ -13,13 +13,13 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, TrainFacts
 from scalescope.records.steps.recording import RecordingFacts
 from scalescope.scaling.answer import Quality, RunAnalysis, SlowedSteps
-from scalescope.scaling.fewer_recorded import fewer_recorded
 from scalescope.scaling.findings.cores import core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.join.job import LARGEST_WORLD
 from scalescope.scaling.join.join import join
-from scalescope.scaling.more_windows import more_windows
+from scalescope.scaling.planned.fewer_recorded import fewer_recorded
+from scalescope.scaling.planned.more_windows import more_windows
 from scalescope.scaling.rank.records.record import MOST_RANKS
 from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
 from scalescope.scaling.trace.sources import Source, find_sources

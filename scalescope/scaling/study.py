@@ -15,7 +15,7 @@ from scalescope.scaling.costs.points import Launch, launch_of
 from scalescope.scaling.findings.cores import core_share
 from scalescope.scaling.findings.tried import compare_tried
 from scalescope.scaling.join.explained import Explained
-from scalescope.scaling.more_windows import job_called, measured_again
+from scalescope.scaling.planned.more_windows import job_called, measured_again
 from scalescope.scaling.projection.basis import Basis, MeasuredRun
 from scalescope.scaling.projection.noise import repeat_half_ms
 from scalescope.scaling.projection.outcomes import projection_of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.report.views import points_of
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.more_windows import windows_to_tell
+from scalescope.scaling.planned.more_windows import windows_to_tell
 from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.verdicts.growth import measured_growth
 from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, was_unsteady

@@ -15,7 +15,7 @@ from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.of_step import of_step
 from scalescope.report.text.recurring import leads, recurring_advice
-from scalescope.report.text.scaling_loss import NOT_THE_SCALING, speeds_alone
+from scalescope.report.text.scaling.scaling_loss import NOT_THE_SCALING, speeds_alone
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Finding

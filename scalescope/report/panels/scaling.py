@@ -8,8 +8,8 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import loss_sentence
-from scalescope.report.text.efficiency import efficiency_text
-from scalescope.report.text.factors import factors_sentence
+from scalescope.report.text.scaling.efficiency import efficiency_text
+from scalescope.report.text.scaling.factors import factors_sentence
 from scalescope.report.views import (
     activities,
     devices,

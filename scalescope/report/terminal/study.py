@@ -13,7 +13,7 @@ from scalescope.report.terminal.console import print_line
 from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.terminal.tables import print_table
 from scalescope.report.terminal.verdicts import print_findings, print_notes, print_verdict
-from scalescope.report.text.factors import factors_line, factors_sentence
+from scalescope.report.text.scaling.factors import factors_line, factors_sentence
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import (
     activities,

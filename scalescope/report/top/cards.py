@@ -10,8 +10,8 @@ from scalescope.report.page import Card, Figure, JudgedBy, Stretch
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
-from scalescope.report.text.efficiency import efficiency_figure
 from scalescope.report.text.recurring import is_told
+from scalescope.report.text.scaling.efficiency import efficiency_figure
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts

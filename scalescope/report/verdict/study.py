@@ -34,8 +34,8 @@ from scalescope.report.sentences import (
     sweep_verdict,
 )
 from scalescope.report.text.again import command_again
-from scalescope.report.text.efficiency import efficiency_text
-from scalescope.report.text.scaling_loss import cuts_clause, cuts_cost_ms, largest_part, loss_clause
+from scalescope.report.text.scaling.efficiency import efficiency_text
+from scalescope.report.text.scaling.scaling_loss import cuts_clause, cuts_cost_ms, largest_part, loss_clause
 from scalescope.report.text.waits.growth import waits_advice, waits_clause, who_has_the_cores
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
