@@ -1,5 +1,6 @@
 """Taking a cause out of a step: what one rank does more, or longer, than the others becomes what the others do."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
 from scalescope.scaling.replay.ranks.shortened import shorten_host
-from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
+from scalescope.scaling.replay.ranks.side_by_side import Floats, Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
 #: A host's gap is one where it takes so much longer for a launch than the others do, ns: no operator's own time.
@@ -96,9 +97,7 @@ def _remove_extra(graph: Graph, side: SideBySide, rank: int, what: Beyond) -> No
         for row in extra_rows(graph, side, rank, step, what):
             graph.work_ns[own.activity[row]] = 0.0
             shorten_host(graph, rank, own, row, float(own.host_ns[row]))
-        for row, at in enumerate(own.activity):
-            if at in held_up:
-                _even_out_work(graph, side, rank, step, row)
+        _even_out_work(graph, own, side.excess(rank, step, "work_ns"), [at in held_up for at in own.activity])
 
 
 def _remove_slowness(graph: Graph, side: SideBySide, rank: int, *, by_turns: bool) -> None:
@@ -108,9 +107,7 @@ def _remove_slowness(graph: Graph, side: SideBySide, rank: int, *, by_turns: boo
         excess = side.excess(rank, step, "work_ns")
         if by_turns and float(excess.sum()) <= 0:
             continue
-        for row in np.flatnonzero(excess).tolist():
-            if own.activity[row] not in held_up:
-                _even_out_work(graph, side, rank, step, row)
+        _even_out_work(graph, own, excess, [at not in held_up for at in own.activity])
         _even_out_dispatch(graph, side, rank, step)
 
 
@@ -127,13 +124,12 @@ def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool, gap_
     return list(zip(chosen.tolist(), longer[chosen].tolist(), strict=True))
 
 
-def _even_out_work(graph: Graph, side: SideBySide, rank: int, step: int, row: int) -> None:
-    own = side.launches[rank, step]
-    at = own.activity[row]
-    if graph.activities[at].kind == COMMUNICATION or own.stands_in[row] < 0:
-        return
-    longer = float(side.excess(rank, step, "work_ns")[row])
-    graph.work_ns[at] = max(0.0, graph.work_ns[at] - longer)
+def _even_out_work(graph: Graph, own: Launches, excess_ns: Floats, chosen: Sequence[bool]) -> None:
+    """Let what is chosen of a rank's launches take what the others' takes."""
+    for row in np.flatnonzero(np.array(chosen, bool) & (excess_ns != 0) & (own.stands_in >= 0)).tolist():
+        at = own.activity[row]
+        if graph.activities[at].kind != COMMUNICATION:
+            graph.work_ns[at] = max(0.0, graph.work_ns[at] - float(excess_ns[row]))
 
 
 def _even_out_dispatch(graph: Graph, side: SideBySide, rank: int, step: int) -> None:
