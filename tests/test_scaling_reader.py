@@ -1,18 +1,20 @@
 """A trace is read the same however it was written, and as far as it goes where it is broken."""
 
 import copy
-import gzip
 import json
 import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from isal import igzip
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.ranks.summary import summarise
 from scalescope.scaling.run import explain_traces
+from scalescope.scaling.trace.columns import Columns
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.trace.trace import Trace
@@ -26,12 +28,12 @@ GPU = DATA / "gpt_ddp_compile_n4" / "rank0.json.gz"
 
 @pytest.fixture(scope="module")
 def native() -> bytes:
-    return gzip.decompress(GPU.read_bytes())
+    return igzip.decompress(GPU.read_bytes())
 
 
 @pytest.fixture(scope="module")
 def parsed(native: bytes) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(native)
+    content: dict[str, Any] = msgspec.json.decode(native)
     return content
 
 
@@ -50,6 +52,12 @@ def write(folder: Path, content: bytes, name: str = "rank0.json") -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
+
+
+def dumped(content: object, indent: int | None) -> bytes:
+    """Return what `json.dumps` returns, which indents in Python and not in C."""
+    text = json.dumps(content).encode()
+    return text if indent is None else msgspec.json.format(text, indent=indent)
 
 
 def assert_same(one: Trace, other: Trace) -> None:
@@ -93,27 +101,26 @@ def test_a_trace_that_another_program_wrote_again_is_read_the_same(
     content = dict(parsed)
     if order == "header last":
         content = {"traceEvents": content.pop("traceEvents"), **content}
-    text = json.dumps(content, indent=indent).encode()
-    assert_same(read_trace(write(tmp_path, text)), whole)
+    assert_same(read_trace(write(tmp_path, dumped(content, indent))), whole)
 
 
 def test_the_rewritten_trace_has_separators_that_the_native_one_has_not(native: bytes) -> None:
-    compact = json.dumps(json.loads(native), separators=(",", ":")).encode()
+    compact = json.dumps(msgspec.json.decode(native), separators=(",", ":")).encode()
     assert b"\n  },\n  {" in native and b"\n" not in compact
 
 
 def test_compact_text_without_any_newline_and_gzip_under_a_plain_name_are_read_too(
     tmp_path: Path, native: bytes, whole: Trace
 ) -> None:
-    compact = json.dumps(json.loads(native), separators=(",", ":")).encode()
+    compact = json.dumps(msgspec.json.decode(native), separators=(",", ":")).encode()
     assert_same(read_trace(write(tmp_path, compact)), whole)
-    assert_same(read_trace(write(tmp_path, gzip.compress(native, 1), "rank0.pt.trace.json")), whole)
-    halves = gzip.compress(native[: len(native) // 2]) + gzip.compress(native[len(native) // 2 :])
+    assert_same(read_trace(write(tmp_path, igzip.compress(native, 1), "rank0.pt.trace.json")), whole)
+    halves = igzip.compress(native[: len(native) // 2]) + igzip.compress(native[len(native) // 2 :])
     assert_same(read_trace(write(tmp_path, halves, "rank0.json.gz")), whole)
 
 
 def test_a_bare_list_of_events_is_a_trace(tmp_path: Path, native: bytes, whole: Trace) -> None:
-    events = json.dumps(json.loads(native)["traceEvents"]).encode()
+    events = json.dumps(msgspec.json.decode(native)["traceEvents"]).encode()
     trace = read_trace(write(tmp_path, events))
     assert trace.events == whole.events and len(trace.activities) == len(whole.activities)
 
@@ -163,6 +170,19 @@ def test_faults_that_kineto_is_known_for_are_mended_and_cost_no_other_event(
     assert any("1 event is no valid JSON" in reason for reason in analysis.quality.reasons)
 
 
+def test_a_damaged_event_is_found_without_reading_each_one_by_itself(
+    tmp_path: Path, native: bytes, whole: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    add = Columns.add
+    monkeypatch.setattr(Columns, "add", lambda self, array: (sizes.append(len(array)), add(self, array))[1])
+    for text in (native, json.dumps(msgspec.json.decode(native)).encode()):
+        middle = text.index(b'"ph": "X"', len(text) // 2)
+        trace = read_trace(write(tmp_path, text[:middle] + b'"ph": no JSON' + text[middle + 9 :]))
+        assert (trace.events, trace.invalid_events) == (whole.events - 1, 1)
+    assert whole.events > 10_000 and len(sizes) < 200
+
+
 def test_an_event_name_that_holds_the_separator_is_one_event(tmp_path: Path, native: bytes, whole: Trace) -> None:
     tricky = b'\n  {\n    "ph": "X", "cat": "cpu_op", "name": "a\n  },\n  {b", "pid": 1, "tid": 1, "ts": 1.0\n  },'
     at = native.index(b'"traceEvents": [') + len(b'"traceEvents": [')
@@ -190,7 +210,7 @@ def test_a_file_that_is_no_trace_gets_one_clear_line(tmp_path: Path) -> None:
 def test_cut_flipped_and_reordered_traces_never_crash(tmp_path: Path, seed: int) -> None:
     """Whatever comes out adds up; a file in which nothing is left to read is refused in one line."""
     dice = random.Random(seed)
-    content = bytearray(gzip.decompress(SMALL.read_bytes()))
+    content = bytearray(igzip.decompress(SMALL.read_bytes()))
     match seed % 4:
         case 0:
             content = content[: dice.randrange(len(content))]
@@ -202,15 +222,15 @@ def test_cut_flipped_and_reordered_traces_never_crash(tmp_path: Path, seed: int)
                 start = dice.randrange(len(content))
                 del content[start : start + dice.randrange(3_000)]
         case 3:
-            text = json.loads(content)
+            text = msgspec.json.decode(content)
             dice.shuffle(text["traceEvents"])
             for event in dice.sample(text["traceEvents"], 200):
                 event.pop(dice.choice(list(event)), None)
                 event[dice.choice(("ts", "dur", "args", "name", "tid"))] = dice.choice((None, -5, "x", [], 1e300, {}))
-            content = bytearray(json.dumps(text, indent=dice.choice((None, 1))).encode())
+            content = bytearray(dumped(text, dice.choice((None, 1))))
     name = "rank0.json"
     if seed % 8 >= 4:
-        packed = bytearray(gzip.compress(bytes(content), 1))
+        packed = bytearray(igzip.compress(bytes(content), 1))
         packed[dice.randrange(20, len(packed))] ^= 0xFF
         content, name = packed, "rank0.json.gz"
     path = write(tmp_path, bytes(content), name)
@@ -239,7 +259,7 @@ def test_events_of_a_gpu_with_nonsense_in_their_fields_never_crash(
         target[dice.choice(list(target))] = nonsense
     if seed % 3 == 0:
         trace["distributedInfo"] = dice.choice((None, [], {"rank": "x"}, {"world_size": 2**62, "rank": 0}))
-    path = write(tmp_path, json.dumps(trace | {"traceEvents": events}, indent=dice.choice((None, 1))).encode())
+    path = write(tmp_path, dumped(trace | {"traceEvents": events}, dice.choice((None, 1))))
     explained = explain_traces(find_sources(path), "fuzzed", 1)
     for steps in explained.partitions.values():
         assert all(sum(part.parts) == part.window and min(part.parts) >= 0 for part in steps)

@@ -1,12 +1,12 @@
 """Reads a Kineto trace: blocks of text → typed events → columns, in one pass and in bounded memory.
 
 Natively written traces are cut at Kineto's own event separator, others by a scan for whole events; a block that does
-not decode as a whole is gone through event by event. What a file holds is read as far as it goes: a truncated one
+not decode as a whole is gone through in runs, down to the single event that does not. What a file holds is read as far as it goes: a truncated one
 gives everything before the cut, and says so.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -189,15 +189,17 @@ def _feed_native(begin: bytes, more: memoryview, columns: Columns) -> bytes | No
         pass
     pieces = array[1:-1].split(b",\n  {")
     pieces = [pieces[0], *[b"\n  {" + piece for piece in pieces[1:]]]
-    at = 0
+    at, run = 0, max(1, len(pieces) // 2)  # events around a damaged one are read in runs: one by one takes far longer
     while at < len(pieces):
-        piece, at = pieces[at], at + 1
-        if columns.try_add(piece):
+        run = min(run, len(pieces) - at)
+        whole = columns.try_add(b",".join(pieces[at : at + run]))
+        at, run = (at + run, 2 * run) if whole else (at, run // 2)
+        if whole or run:
             continue
+        piece, at, run = pieces[at], at + 1, 1
         found = scan(piece)
         if found.array_end is not None and piece[found.array_end - 4 : found.array_end].strip() in (b"", b"}"):
-            for start, end in found.events:
-                columns.add_anyhow(piece[start:end])
+            _add_scanned(piece, found.events, columns)
             return piece[found.array_end + 1 :] + b"".join(b"," + later for later in pieces[at:])
         # a separator inside a name cuts one event in two: it is whole again with the piece behind it
         if columns.mend(piece):
@@ -209,16 +211,24 @@ def _feed_native(begin: bytes, more: memoryview, columns: Columns) -> bytes | No
     return None
 
 
+def _add_scanned(text: bytes, events: Sequence[tuple[int, int]], columns: Columns) -> None:
+    """Add events that lie between these places, all at once or, around one that is damaged, in runs."""
+    at, run = 0, len(events)
+    while at < len(events):
+        run = min(run, len(events) - at)
+        whole = columns.try_add(text[events[at][0] : events[at + run - 1][1]])
+        at, run = (at + run, 2 * run) if whole else (at, run // 2)
+        if not run:
+            columns.add_anyhow(text[slice(*events[at])])
+            at, run = at + 1, 1
+
+
 def _feed_scanned(text: bytes, columns: Columns) -> tuple[bytes, bytes | None]:
     """Feed the whole events that a scan finds; return the text behind them, and behind the array where it ends here."""
     found = scan(text)
     if found.events:
-        first, last = found.events[0][0], found.events[-1][1]
-        try:
-            columns.add(b"[" + text[first:last] + b"]")
-        except msgspec.DecodeError:
-            for start, end in found.events:
-                columns.add_anyhow(text[start:end])
+        last = found.events[-1][1]
+        _add_scanned(text, found.events, columns)
         if found.array_end is None:
             return text[last:], None
     if found.array_end is not None:
