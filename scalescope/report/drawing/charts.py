@@ -19,12 +19,14 @@ from scalescope.report.drawing.chart_parts import (
     finish,
     size_axis,
     tip,
+    unchecked,
 )
 from scalescope.report.drawing.numbers import milliseconds, percent
 
 _LABEL_PX = 122  # what `+221.9 ms · 100%` takes beside its bar
 
 
+@unchecked
 def throughput(points: Rows, unit: str, counts: Sequence[int], noun: str) -> Spec:
     """Throughput against rank count, with the line of perfect scaling. Rows: count, value, label."""
     first = points[0]
@@ -41,6 +43,7 @@ def throughput(points: Rows, unit: str, counts: Sequence[int], noun: str) -> Spe
     )
 
 
+@unchecked
 def efficiency(points: Rows, counts: Sequence[int], noun: str) -> Spec:
     """Efficiency against rank count; all is the dashed line. Rows: count, value (a share), label."""
     line = chart_of(points).encode(
@@ -62,6 +65,7 @@ def efficiency(points: Rows, counts: Sequence[int], noun: str) -> Spec:
     )
 
 
+@unchecked
 def waterfall(steps: Sequence[tuple[str, str, float]], grown: float) -> Spec:
     """The growth of a step, a bar a part, each starting where the one before ended. Steps: name, colour, ms."""
     rows: Rows = []
@@ -94,6 +98,7 @@ def waterfall(steps: Sequence[tuple[str, str, float]], grown: float) -> Spec:
     )
 
 
+@unchecked
 def partition(
     rows: Rows,
     labels: Sequence[str],
@@ -129,6 +134,7 @@ def partition(
     return finish(bars.mark_bar(height={"band": 0.8}), height=height)
 
 
+@unchecked
 def heat_map(rows: Rows, title: str, full: float) -> Spec:
     """Rank × step; the stronger the colour, the longer the wait, up to `full` ms. Rows: rank, step, ms, length."""
     ranks = len({row["rank"] for row in rows})
@@ -153,6 +159,7 @@ def heat_map(rows: Rows, title: str, full: float) -> Spec:
     return finish(*layers, height=max(60, min(30, max(4, 480 / max(ranks, 1))) * ranks))
 
 
+@unchecked
 def bus_bandwidth(
     rows: Rows,
     groups: Sequence[tuple[str, str]],
@@ -203,6 +210,7 @@ def bus_bandwidth(
     return finish(*layers, height=300)
 
 
+@unchecked
 def call_time(rows: Rows, groups: Sequence[tuple[str, str]], legend: bool = False) -> Spec:
     """Time a call against size, both log: what a small collective costs. Rows: bytes, time, group, size."""
     lines = chart_of(rows).encode(
@@ -225,6 +233,7 @@ def call_time(rows: Rows, groups: Sequence[tuple[str, str]], legend: bool = Fals
     )
 
 
+@unchecked
 def profiling_overhead(rows: Rows) -> Spec:
     """The measured step beside the step in the profiler's window. Rows: run, measured, window, label."""
     order = [row["run"] for row in rows]
@@ -246,6 +255,7 @@ def profiling_overhead(rows: Rows) -> Spec:
     )
 
 
+@unchecked
 def kernels(rows: Rows, title: str) -> Spec:
     """A kernel a bar, and a tick where the same kernel stands in the smallest run. Rows: kernel, kind, colour, ms,
     label, calls, share, before (ms there, or None)."""
@@ -273,6 +283,7 @@ def kernels(rows: Rows, title: str) -> Spec:
     )
 
 
+@unchecked
 def projection(measured: Rows, bands: Rows, noun: str) -> Spec:
     """Efficiency against rank count (log): measured, projected with intervals, and projections that were tested.
 
@@ -315,6 +326,7 @@ def projection(measured: Rows, bands: Rows, noun: str) -> Spec:
     )
 
 
+@unchecked
 def kinds(rows: Rows, labels: Sequence[str], order: Sequence[str]) -> Spec:
     """A kind of kernel a group of bars, one a run, the palest the smallest. Rows: label (the run), part, ms, share."""
     count = len(labels)
@@ -337,6 +349,7 @@ def kinds(rows: Rows, labels: Sequence[str], order: Sequence[str]) -> Spec:
     return finish(bars.mark_bar(color="var(--part-compute)"), height=max(90, (8 * count + 8) * len(order)))
 
 
+@unchecked
 def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend: bool) -> Spec:
     """A figure against the step, a line a group. Rows: step, value, group, phase."""
     line = chart_of(rows).encode(
@@ -359,6 +372,7 @@ def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend
     )
 
 
+@unchecked
 def fitted_times(rows: Rows, ceilings: Rows, groups: Sequence[tuple[str, str]], legend: bool) -> Spec:
     """Time against size, both log: points as measured, the fit as a line in its interval, the links alone dashed.
 
@@ -394,6 +408,7 @@ def fitted_times(rows: Rows, ceilings: Rows, groups: Sequence[tuple[str, str]], 
     return finish(*layers, height=300)
 
 
+@unchecked
 def prediction_errors(rows: Rows, close: float) -> Spec:
     """How far predictions are off, with their intervals, against size. Rows: bytes, size, off, low, high (shares)."""
     base = chart_of(rows).encode(x=size_axis([row["bytes"] for row in rows]))
