@@ -71,8 +71,7 @@ def size_axis(counts: Sequence[int]) -> alt.X:
 
 def finish(*layers: Any, height: float = _HEIGHT) -> Spec:
     """Return layers drawn over one another, `height` pixels high, in the page's own style."""
-    chart = alt.layer(*layers).properties(width="container", height=height, background="transparent")
-    chart = chart.configure(
+    config = alt.Config(
         font=_FONT,
         autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
         axis=alt.AxisConfig(
@@ -91,6 +90,8 @@ def finish(*layers: Any, height: float = _HEIGHT) -> Spec:
         legend=alt.LegendConfig(labelColor=INK, labelFontSize=12, symbolType="square"),
         view=alt.ViewConfig(stroke=None),
     )
+    # all at once: each further call copies the layers and their rows anew
+    chart = alt.layer(*layers, width="container", height=height, background="transparent", config=config)
     spec: Spec = chart.to_dict(validate=False)
     spec.pop("$schema", None)  # an address; nothing is fetched from it, and the page needs none
     return spec
