@@ -23,6 +23,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(100_000)  # as the command line's: else looking through traces for circles takes a sixth of a test
     gc.enable()
 
 
