@@ -4,6 +4,7 @@ A config is composed once a job. The ranks read the frozen text only, so that no
 """
 
 import difflib
+import functools
 import os
 import re
 import sysconfig
@@ -70,7 +71,9 @@ def refuse_strangers(config: DictConfig, verb: Verb) -> None:
     """Raise UserError for a key that a composed config has and its schema has not, as `+stpes=5` adds it."""
     _refuse_gaps(config)
     try:
-        frozen = cast(DictConfig, OmegaConf.create(freeze(config)))
+        frozen = cast(
+            DictConfig, OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+        )  # its text takes longer
         chosen = {group: cast(type[Any], OmegaConf.get_type(config, group)) for group in verb.variants}
         _refuse_gaps(_fitted(frozen, verb.schema, chosen))
     except ConfigKeyError as error:
@@ -174,7 +177,7 @@ def dashed(word: str, verb: str) -> str | None:
     return f"{word}: settings have no dashes; write {keys[0]}={value if equals else 'VALUE'}"
 
 
-def _unknown(key: str, known: list[str], verb: str) -> str:
+def _unknown(key: str, known: Sequence[str], verb: str) -> str:
     return f"unknown config key '{key}'{_near(key, known)}; scalescope {verb} --help lists them"
 
 
@@ -202,7 +205,7 @@ def meant(word: str, known: Sequence[str]) -> list[str]:
     return [key for key, called in words.items() if word in called.split() and key in known]
 
 
-def _near(key: str, known: list[str]) -> str:
+def _near(key: str, known: Sequence[str]) -> str:
     last = key.rpartition(".")[2]
     near = meant(key, known) or meant(last, known)
     near += [name for name in difflib.get_close_matches(key, known, n=3, cutoff=0.6) if name not in near]
@@ -210,7 +213,8 @@ def _near(key: str, known: list[str]) -> str:
     return f"; did you mean {' or '.join(near[:3])}?" if near else ""
 
 
-def all_keys(verb: str) -> list[str]:
+@functools.cache
+def all_keys(verb: str) -> Sequence[str]:
     """Return the keys of a verb's config, with those of the choices that it makes unasked."""
     with initialize_config_dir(str(CONF), version_base="1.3", job_name=verb):
         return _keys_of(compose(verb))
