@@ -71,9 +71,8 @@ def refuse_strangers(config: DictConfig, verb: Verb) -> None:
     """Raise UserError for a key that a composed config has and its schema has not, as `+stpes=5` adds it."""
     _refuse_gaps(config)
     try:
-        frozen = cast(
-            DictConfig, OmegaConf.create(OmegaConf.to_container(config, resolve=True))
-        )  # its text takes longer
+        values = OmegaConf.to_container(config, resolve=True)  # as in its text, which takes longer to write and read
+        frozen = cast(DictConfig, OmegaConf.create(values))
         chosen = {group: cast(type[Any], OmegaConf.get_type(config, group)) for group in verb.variants}
         _refuse_gaps(_fitted(frozen, verb.schema, chosen))
     except ConfigKeyError as error:

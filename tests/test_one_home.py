@@ -1,6 +1,7 @@
 """No code branches on a strategy's, a model's or an operation's kind outside its home: what differs is asked of it."""
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,11 @@ HOMES = [ROOT / "train" / group for group in ("strategies", "models")]
 HOMES_OF_OPERATIONS = [ROOT / place for place in (
     "scalescope/records/operations.py", "collectives/operations", "scalescope/scaling/sweeps/names.py"
 )]  # fmt: skip
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def at_home(path: Path) -> bool:
@@ -67,7 +73,7 @@ def test_nothing_branches_on_a_kind_outside_its_home() -> None:
     found = {
         str(path.relative_to(ROOT)): lines
         for path in FILES
-        if not at_home(path.resolve()) and (lines := list(branches(ast.parse(path.read_text()))))
+        if not at_home(path.resolve()) and (lines := list(branches(parsed(path))))
     }
     assert not found
 
@@ -90,7 +96,7 @@ def test_nothing_branches_on_an_operation_outside_its_home() -> None:
         str(path.relative_to(ROOT)): lines
         for path in FILES
         if not {path.resolve(), *path.resolve().parents} & set(HOMES_OF_OPERATIONS)
-        and (lines := list(operation_branches(ast.parse(path.read_text()))))
+        and (lines := list(operation_branches(parsed(path))))
     }
     assert not found
 

@@ -9,8 +9,6 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from torch_tb_profiler.io import Cache
-from torch_tb_profiler.profiler import RunLoader
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
@@ -173,6 +171,9 @@ def test_a_window_shows_the_job_alone(together: Run) -> None:
 
 
 def test_torch_tb_profilers_own_loader_reads_the_traces(together: Run) -> None:
+    from torch_tb_profiler.io import Cache  # which loads pandas
+    from torch_tb_profiler.profiler import RunLoader
+
     run = RunLoader("together", str(together.folder.traces), Cache()).load()
     assert {(profile.worker, str(profile.span)) for profile in run.profiles.values()} >= {
         (f"rank{rank}", span) for rank in (0, 1) for span in ("1", "2")

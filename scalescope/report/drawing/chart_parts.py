@@ -20,7 +20,7 @@ _SIZE_LABEL = (
 )
 #: Names on an axis: kernels of one library begin alike and end differently, so long ones are cut in the middle.
 NAME_LABEL = "length(datum.label) > 36 ? slice(datum.label, 0, 16) + '…' + slice(datum.label, -19) : datum.label"
-#: Above a function that makes a chart of our own words: tests hold those to the schema, which takes longer than the page.
+#: Above what makes a chart: tests hold all of them to the schema, which takes longer than the rest of the page.
 unchecked = debug_mode(False)
 ZOOM = "wheel![event.shiftKey]"  # the plain wheel scrolls the page
 

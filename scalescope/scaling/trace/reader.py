@@ -1,8 +1,8 @@
 """Reads a Kineto trace: blocks of text → typed events → columns, in one pass and in bounded memory.
 
 Natively written traces are cut at Kineto's own event separator, others by a scan for whole events; a block that does
-not decode as a whole is gone through in runs, down to the single event that does not. What a file holds is read as far as it goes: a truncated one
-gives everything before the cut, and says so.
+not decode as a whole is gone through in runs, down to the single event that does not. What a file holds is read as far
+as it goes: a truncated one gives everything before the cut, and says so.
 """
 
 import re
