@@ -42,6 +42,7 @@ from scalescope.scaling.replay.simulate import mean_step_ns, simulate_steps
 from scalescope.scaling.replay.whatif import unchanged
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.study_answer import read_study_answer
+from tests.recorded import records_of
 from tests.test_front_door import TINY
 
 DATA = Path(__file__).parent / "data"
@@ -86,10 +87,10 @@ def test_a_loop_of_one_s_own_is_given_no_key_of_ours(name: str) -> None:
     """Whatever its user calls its strategy."""
     analysis = analyze_run(DATA / name)
     facts = TrainFacts("mine", "ddp", "fp32", 1, 0.0, "", 1, origin="script")
-    found = _found(Replayer(read_records(DATA / name)), analysis, facts)
+    found = _found(Replayer(records_of(name)), analysis, facts)
     assert any(one.remedy is not None for one in found)
     assert all(one.remedy is None or not one.remedy.overrides for one in found)
-    ours = _found(Replayer(read_records(DATA / name)), analysis, msgspec.structs.replace(facts, origin="job"))
+    ours = _found(Replayer(records_of(name)), analysis, msgspec.structs.replace(facts, origin="job"))
     assert any(one.remedy is not None and one.remedy.overrides for one in ours)
     keys = {key.partition("=")[0] for one in ours if one.remedy is not None for key in one.remedy.overrides}
     analysis.findings = found
@@ -143,11 +144,11 @@ def test_what_only_recording_costs_is_no_finding() -> None:
 
 
 def test_how_gradients_come_is_told_from_the_trace() -> None:
-    compiled = Replayer(read_records(DATA / "gpt_ddp_compile_n4"))
+    compiled = Replayer(records_of("gpt_ddp_compile_n4"))
     steps = find_buckets(compiled.graph)
     assert not isinstance(steps, str)
     assert comes_in_bursts(compiled.graph, steps) == "a bucket"  # compiled around DDP
-    eager = Replayer(read_records(DATA / "gpt_ddp_n2"))
+    eager = Replayer(records_of("gpt_ddp_n2"))
     steps = find_buckets(eager.graph)
     assert not isinstance(steps, str) and comes_in_bursts(eager.graph, steps) is None
     assert "one by one" in (eager.predict(Change(spread=True)).reason or "")
@@ -184,7 +185,7 @@ def _hand_over_at_the_end(graph: Graph) -> None:
 
 
 def test_a_compile_order_that_hides_no_all_reduce_is_told_to_compile_around_ddp() -> None:
-    replayer = Replayer(read_records(DATA / "gpt_ddp_n2"))
+    replayer = Replayer(records_of("gpt_ddp_n2"))
     overlapped = replayer.base_ns
     _handed_over_at_the_end(replayer)
     lost = replayer.base_ns - overlapped

@@ -37,6 +37,7 @@ from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.verdicts.step_rows.steady import add_steps
 from scalescope.train.measure.schedule import Schedule, Window
 from scalescope.train.measure.summary import summarise
+from tests.recorded import records_of
 
 DATA = Path(__file__).parent / "data"
 #: 2×H200 on a slow host: bound by the devices, and by the host of rank 1 while it was recorded.
@@ -50,7 +51,7 @@ def _given(step_ms: float, spread: float = 0.01) -> Untraced:
 
 @cache
 def _as_run(name: str, step_ms: float | None = None) -> tuple[Replayer, AsRun]:
-    replayer = Replayer(read_records(DATA / name))
+    replayer = Replayer(records_of(name))
     found = take_recording_out(replayer, _given(step_ms) if step_ms is not None else None)
     assert found is not None
     return replayer, found
@@ -110,7 +111,7 @@ def test_how_well_the_replay_does_is_judged_on_the_step_as_traced() -> None:
 
 @pytest.mark.parametrize("name", ["gpt_slow_host_n2", "gpt_ddp_n2", "gpt_ddp_n1", "cpu_ddp_n2", "cpu_fsdp2_n2"])
 def test_the_partition_of_an_unchanged_replay_is_that_of_the_trace(name: str) -> None:
-    replayer = Replayer(read_records(DATA / name))
+    replayer = Replayer(records_of(name))
     graph = replayer.graph
     replayed = partition_replayed(graph, simulate(graph), on_cpu=replayer.on_cpu)
     profiled = explain_run(DATA / name).partitions
@@ -123,7 +124,7 @@ def test_the_partition_of_an_unchanged_replay_is_that_of_the_trace(name: str) ->
 
 
 def test_everything_that_was_recorded_is_charged_once() -> None:
-    (record,) = read_records(DATA / "gpt_ddp_n1").values()
+    (record,) = records_of("gpt_ddp_n1").values()
     recorded = record.recorded
     assert recorded is not None and recorded.shapes
     trace = read_trace(next((DATA / "gpt_ddp_n1").glob("*.json.gz")))
@@ -159,7 +160,7 @@ def test_what_cupti_stopped_the_host_for_is_charged_and_what_it_did_beside_it_is
 def test_a_host_that_takes_longer_for_the_same_launches_is_charged_more() -> None:
     paces = host_paces(read_records(SLOW_HOST))
     assert paces[1] > 1.2 * paces[0] and sum(paces.values()) == pytest.approx(2)
-    assert host_paces(read_records(DATA / "gpt_ddp_n1")) == {0: 1.0}
+    assert host_paces(records_of("gpt_ddp_n1")) == {0: 1.0}
 
 
 KERNELS, STEPS = 40, 4
@@ -253,7 +254,7 @@ def test_an_untraced_step_that_is_hardly_known_is_still_likeliest_its_median() -
 @pytest.mark.parametrize("times", [0.85, 1.0, 1.15])
 def test_what_steps_on_shared_cores_differ_by_is_not_charged_to_recording(times: float) -> None:
     """Untraced steps that happened to be the shorter ones gave 323.7 ms as run, where 343.4 were measured."""
-    replayer = Replayer(read_records(DATA / "cpu_ddp_n2"))
+    replayer = Replayer(records_of("cpu_ddp_n2"))
     traced = replayer.replay.traced_ms
     untraced = Interval(times * traced, (times - 0.3) * traced, (times + 0.3) * traced)
     found = take_recording_out(replayer, Untraced(untraced, "steps"))
@@ -268,7 +269,7 @@ def test_a_window_on_shared_cores_that_all_steps_beside_it_lie_off_is_no_dearer_
     """Steps of 59.8 ms (50.5 to 69.1) beside a traced one of 73.2: recording was charged 4.6 times what it costs, so
     that as run the step had the length of that interval's end. Measured on and off by turns, recording cost 1.2 ms.
     """
-    replayer = Replayer(read_records(DATA / "cpu_ddp_n2"))
+    replayer = Replayer(records_of("cpu_ddp_n2"))
     traced = replayer.replay.traced_ms
     untraced = Interval(times * traced, (times - 0.08) * traced, (times + 0.08) * traced)
     found = take_recording_out(replayer, Untraced(untraced, "steps"))
@@ -279,7 +280,7 @@ def test_a_window_on_shared_cores_that_all_steps_beside_it_lie_off_is_no_dearer_
     assert spent is not None and 0 < spent.low < spent.value < spent.high < 0.06 * traced
     assert 0.97 * traced < found.step_ms <= traced
     known = Interval(0.985 * traced, 0.984 * traced, 0.986 * traced)  # of a quiet machine, better than the terms do
-    quiet = take_recording_out(Replayer(read_records(DATA / "cpu_ddp_n2")), Untraced(known, "steps"))
+    quiet = take_recording_out(Replayer(records_of("cpu_ddp_n2")), Untraced(known, "steps"))
     assert quiet is not None and quiet.step_ms == pytest.approx(known.value, rel=0.006)
 
 

@@ -9,9 +9,9 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.bursts import Bursts
 from scalescope.scaling.replay.change import Change
-from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.other_collectives import OtherCollectives
 from scalescope.scaling.replay.whatif.replayer import Replayer
+from tests.recorded import records_of
 
 DATA = Path(__file__).parent / "data"
 
@@ -27,7 +27,7 @@ class OfOneSize:
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_merged_buckets_take_no_longer_than_their_parts_one_after_another(place: float) -> None:
-    replayer = Replayer(read_records(DATA / "cpu_tiny_buckets_n2"))
+    replayer = Replayer(records_of("cpu_tiny_buckets_n2"))
     steps = replayer.buckets
     assert not isinstance(steps, str)
     graph = replayer.graph.copy()
@@ -44,7 +44,7 @@ def test_merged_buckets_take_no_longer_than_their_parts_one_after_another(place:
 @pytest.mark.parametrize(("place", "longer"), [(0.1, 1.005), (0.5, 1.011), (0.9, 1.016)])
 def test_a_compiled_step_that_is_cut_at_bucket_edges_computes_longer(place: float, longer: float) -> None:
     """On two H200s the gain of 1.1 ms that overlap alone promised was a loss of 1.9."""
-    replayer = Replayer(read_records(DATA / "gpt_ddp_compile_n4"))
+    replayer = Replayer(records_of("gpt_ddp_compile_n4"))
     steps = replayer.buckets
     assert not isinstance(steps, str)
     graph = replayer.graph.copy()

@@ -39,6 +39,7 @@ from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.host_traces import HostTrace, plain_step
+from tests.recorded import records_of
 from tests.test_scaling_findings import found
 
 DATA = Path(__file__).parent / "data"
@@ -82,7 +83,7 @@ def test_of_causes_that_do_not_hold_each_other_either_may_go_first() -> None:
 
 
 def test_what_holds_a_host_up_before_the_last_begin_belongs_to_the_step_that_it_ends() -> None:
-    graph = Replayer(read_records(DATA / "gpt8_ddp_none_n2")).traced
+    graph = Replayer(records_of("gpt8_ddp_none_n2")).traced
     side = lay_side_by_side(graph)
     assert side.edge == len(side.steps)
     for rank in side.ranks:
@@ -125,7 +126,7 @@ def test_gradients_in_one_piece_are_late_though_no_shapes_tell_them(tmp_path: Pa
 
 
 def test_a_host_that_waits_for_all_of_its_device_waits_for_a_collective_too() -> None:
-    graph = Replayer(read_records(DATA / "gpt_ddp_n2")).traced.copy()
+    graph = Replayer(records_of("gpt_ddp_n2")).traced.copy()
     side = lay_side_by_side(graph)
     collective = graph.transfers[0].members[0]
     graph.calls[0] = [*graph.calls[0], HostCall(0.0, 0.0, 0.0, awaits=collective)]
@@ -144,7 +145,7 @@ def test_few_steps_know_their_spread_badly() -> None:
 
 def test_a_host_whose_core_is_shared_is_interrupted_while_it_records_too() -> None:
     """Half of its time is others': of what recording takes, as much again, where it stood still."""
-    records = read_records(DATA / "gpt8_ddp_none_n2")
+    records = records_of("gpt8_ddp_none_n2")
     alone = recording_cost(records, terms_for(records)).calls
     shared = recording_cost(records, terms_for(records), {1: 0.5}).calls
     assert np.array_equal(shared[0].before, alone[0].before)
@@ -174,7 +175,7 @@ def test_a_step_that_cannot_be_this_jobs_is_said_to_be_another_ones() -> None:
 
 def test_where_the_device_alone_is_recorded_a_call_costs_more() -> None:
     """Without operators the terms would come to 0.4 ms of a step that recording made 3.4 ms longer."""
-    full = read_records(DATA / "gpt8_ddp_none_n2")
+    full = records_of("gpt8_ddp_none_n2")
     alone = {rank: replace(one, recorded=_of_calls_alone(one)) for rank, one in full.items()}
     assert terms_for(full).call_ns < 1_000 < 5 * 1_000 < terms_for(alone).call_ns
     assert 0.2 < _cost_ns(alone) / _cost_ns(full) < 1.0

@@ -25,6 +25,7 @@ from scalescope.scaling.replay.host_cost import CallCost, HostCost, without_reco
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests.host_traces import HostTrace
+from tests.recorded import records_of
 
 DATA = Path(__file__).parent / "data"
 #: One job on one machine, minutes apart: its host was slow in the second window. The device alone was recorded.
@@ -58,7 +59,7 @@ def test_a_slow_host_is_told_by_what_launches_take_and_is_charged_more() -> None
 
 
 def test_terms_follow_the_hosts_pace_within_bounds_and_are_known_better_there() -> None:
-    records = read_records(DATA / "gpt_ddp_n1")
+    records = records_of("gpt_ddp_n1")
     assert terms_for(launching(records, None)) == WITH_DEVICE
     usual, slow, absurd = (terms_for(launching(records, ns)) for ns in (4_900.0, 9_800.0, 1e9))
     assert usual.operator_ns == pytest.approx(WITH_DEVICE.operator_ns)
@@ -101,7 +102,7 @@ def test_what_a_call_has_no_room_for_is_taken_off_the_way_to_the_next() -> None:
 
 
 def test_a_few_steps_that_differ_know_the_mean_of_all_no_better_than_by_that() -> None:
-    replayer = Replayer(read_records(DATA / "cpu_tiny_buckets_n2"))
+    replayer = Replayer(records_of("cpu_tiny_buckets_n2"))
     differ = spread_ms(replayer)
     as_run = take_recording_out(replayer)
     assert as_run is not None and as_run.source == "range"

@@ -22,11 +22,12 @@ from scalescope.scaling.replay.engine import compiled, events
 from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
 from scalescope.scaling.replay.host_cost import on_slower_devices
-from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
+from scalescope.scaling.replay.load import find_targets, open_replayer
 from scalescope.scaling.replay.node_columns import NodeColumns
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
 from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_begins, simulate_steps
 from scalescope.scaling.replay.whatif.replayer import Replayer
+from tests.recorded import records_of
 from tests.replay_oracle import settle, tick, walk
 
 DATA = Path(__file__).parent / "data"
@@ -36,7 +37,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def gpt() -> Replayer:
-    return Replayer(read_records(DATA / "gpt_ddp_n2"))
+    return Replayer(records_of("gpt_ddp_n2"))
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -49,7 +50,7 @@ def test_an_unchanged_replay_gives_the_traced_step_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt_ddp_n2", "resnet50_ddp_n4"])
 def test_the_replay_is_what_an_oracle_without_events_settles_at(name: str) -> None:
-    graph = build_graph(read_records(DATA / name))
+    graph = build_graph(records_of(name))
     timing = simulate(graph)
     begin, end = settle(graph)
     assert max(abs(timing.begin[at] - begin[at]) for at in begin) < 1.0  # ns
@@ -59,7 +60,7 @@ def test_the_replay_is_what_an_oracle_without_events_settles_at(name: str) -> No
 @pytest.mark.parametrize("name", ["gpt_ddp_n2", "gpt_ddp_compile_n4", "resnet50_ddp_n4"])
 def test_the_structure_alone_gives_the_step_back(name: str) -> None:
     """What each activity took to be dispatched could hide a dependency that is missing; its stream's mean cannot."""
-    graph = build_graph(read_records(DATA / name))
+    graph = build_graph(records_of(name))
     own = mean_step_ns(simulate(graph).step_ns(graph))
     for streams in graph.order.values():
         for stream in streams:
@@ -71,7 +72,7 @@ def test_the_structure_alone_gives_the_step_back(name: str) -> None:
 
 def test_each_activity_replays_where_the_trace_has_it() -> None:
     """Steps that come out right by errors that cancel would not stand up to a change."""
-    graph = build_graph(read_records(DATA / "gpt_ddp_n2"))
+    graph = build_graph(records_of("gpt_ddp_n2"))
     timing = simulate(graph)
     off = sorted(abs(timing.begin[at] - graph.activities[at].traced_start) for at in graph.living())
     assert off[len(off) // 2] < 20_000 and off[-1] < 500_000  # ns
@@ -244,7 +245,7 @@ def test_c_and_python_replay_to_the_same_bits(graph: Graph, to_the_end: bool) ->
 @pytest.mark.parametrize("name", SETS)
 def test_c_and_python_replay_real_traces_to_the_same_bits(name: str) -> None:
     _require_compiled()
-    records = read_records(DATA / name)
+    records = records_of(name)
     graph = build_graph(records, measure_contention(records, None))
     until = frozenset(at for steps in graph.steps.values() for at in steps)
     for one in (graph, on_slower_devices(graph, 1.1), graph.under(Contention(0.3, 0.3, 0.3, 0.7))):
@@ -320,7 +321,7 @@ def test_columns_that_objects_were_made_of_are_kept_until_others_are_asked_for()
 
 @pytest.mark.parametrize("name", SETS)
 def test_steps_that_a_next_one_bounds_need_no_more_than_its_begin(name: str) -> None:
-    records = read_records(DATA / name)
+    records = records_of(name)
     graph = build_graph(records, measure_contention(records, None))
     assert simulate_steps(graph) == bounded(simulate(graph).step_ns(graph))
 
@@ -335,7 +336,7 @@ def test_without_overlap_all_that_was_hidden_is_laid_bare(gpt: Replayer) -> None
 
 def test_a_rank_held_up_on_purpose_costs_what_it_was_held_up(gpt: Replayer) -> None:
     """8 ms more in one kernel of one rank lengthen every step by 8 ms; evening that rank out takes them off."""
-    records = read_records(DATA / "gpt_ddp_n2")
+    records = records_of("gpt_ddp_n2")
     graph = build_graph(records)
     plain = mean_step_ns(bounded(simulate(graph).step_ns(graph)))
     for begins in graph.steps[1]:
@@ -354,14 +355,14 @@ def test_a_rank_held_up_on_purpose_costs_what_it_was_held_up(gpt: Replayer) -> N
 
 
 def test_inflation_is_measured_against_the_run_on_one_rank() -> None:
-    alone = read_records(DATA / "gpt_ddp_n1")[0]
-    found = measure_contention(read_records(DATA / "gpt_ddp_n2"), alone)
+    alone = records_of("gpt_ddp_n1")[0]
+    found = measure_contention(records_of("gpt_ddp_n2"), alone)
     assert 0.1 < found.inflation_low <= found.inflation <= found.inflation_high < 0.5
     assert "against the run on one rank" in found.basis
 
 
 def test_a_replay_that_is_off_predicts_nothing() -> None:
-    records = read_records(DATA / "gpt_ddp_n2")
+    records = records_of("gpt_ddp_n2")
     for one in records.values():  # the device stands still 30 times a trace, for no reason that a trace could show
         late = [200_000 * (at // (len(one.start) // 30)) for at in range(len(one.start))]
         edges = [one.start.index(edge) for edge in one.edges[:-1]]
@@ -378,10 +379,10 @@ def test_a_replay_that_is_off_predicts_nothing() -> None:
 
 
 def test_what_the_traces_cannot_tell_has_its_reason() -> None:
-    sharded = Replayer(read_records(DATA / "cpu_fsdp2_n2"))
+    sharded = Replayer(records_of("cpu_fsdp2_n2"))
     found = sharded.predict(Change(bucket_mib=5))
     assert found.step_ms is None and "no gradients of DDP" in (found.reason or "")
-    alone = Replayer(read_records(DATA / "gpt_ddp_n1"))
+    alone = Replayer(records_of("gpt_ddp_n1"))
     assert "one rank" in (alone.predict(Change(no_straggler=0)).reason or "")
 
 
@@ -392,7 +393,7 @@ def test_a_senseless_change_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_a_steps_edges_are_the_traces_own() -> None:
-    graph = build_graph(read_records(DATA / "gpt_ddp_n2"))
+    graph = build_graph(records_of("gpt_ddp_n2"))
     for rank in graph.ranks:
         begins = [graph.activities[at].traced_start for at in graph.steps[rank]]
         assert begins == graph.edges[rank][:-1]

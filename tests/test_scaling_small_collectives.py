@@ -24,6 +24,7 @@ from tests import data_parallel
 from tests.data_parallel import Disturbance
 from tests.gloo_traces import GlooJob
 from tests.gloo_traces import analysed as analysed_gloo
+from tests.recorded import records_of
 from tests.test_scaling_findings import DATA, analysed, found
 
 
@@ -127,7 +128,7 @@ def test_a_change_brings_no_more_than_what_it_takes_out_can_cost() -> None:
     """Of two sizes a replay on a loaded machine takes any difference for a round: two all-reduces were to cost 19.7 ms
     of which the smaller took 1.
     """
-    replayer = Replayer(read_records(DATA / "cpu_tiny_buckets_n2"))
+    replayer = Replayer(records_of("cpu_tiny_buckets_n2"))
     explained = explain_traces(find_sources(DATA / "cpu_tiny_buckets_n2"), "tiny", 1)
     scene = Scene(explained.analysis, replayer, step_ms=replayer.base_ns / 1e6)
     whole = Candidate(code="small_buckets", change=Change(bucket_mib=25.0))

@@ -13,7 +13,7 @@ import pytest
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.recording import BurstTimes, RecordingBursts, UntracedSteps, untraced_steps
 from scalescope.scaling.as_run.recording import WITH_DEVICE, terms_for
-from scalescope.scaling.replay.load import read_records
+from tests.recorded import records_of
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 DATA = Path(__file__).parent / "data"
@@ -81,7 +81,7 @@ def test_what_a_call_costs_is_told_against_a_process_in_which_nothing_was_record
 
 
 def test_a_jobs_own_bursts_tell_what_calls_cost_beside_one_another_unless_they_cannot_be() -> None:
-    records = read_records(DATA / "gpt_ddp_n1")
+    records = records_of("gpt_ddp_n1")
     (record,) = records.values()
     assert record.recorded is not None
     record.recorded = replace(record.recorded, launch_ns=None)  # the host's pace aside
