@@ -14,6 +14,7 @@ from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.families import is_communication_kernel
 from scalescope.scaling.trace.sources import find_sources
+from tests.recorded import explained_of
 from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data"
@@ -126,7 +127,7 @@ def as_rocm_writes(correlations: bool) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize("correlations", [True, False])
 def test_a_set_rewritten_as_rocm_writes_it_gives_the_same_figures(tmp_path: Path, correlations: bool) -> None:
     rocm = rewritten("gpt_ddp_n2", tmp_path, as_rocm_writes(correlations))
-    cuda = explain_traces(find_sources(DATA / "gpt_ddp_n2"), "x", 1)
+    cuda = explained_of("gpt_ddp_n2")
     assert rocm.partitions == cuda.partitions
     assert rocm.analysis.efficiency == cuda.analysis.efficiency
     ours, theirs = (
@@ -165,7 +166,7 @@ def as_torch_1_wrote(event: dict[str, Any]) -> None:
 
 def test_old_traces_find_operation_and_size_on_what_stands_around_the_launch(tmp_path: Path) -> None:
     old = rewritten("gpt_ddp_n2", tmp_path, as_torch_1_wrote)
-    new = explain_traces(find_sources(DATA / "gpt_ddp_n2"), "x", 1)
+    new = explained_of("gpt_ddp_n2")
     assert old.partitions == new.partitions
     assert [one.bytes for one in old.analysis.collectives] == [one.bytes for one in new.analysis.collectives]
     assert {one.operation for one in old.analysis.collectives} == {"all_reduce"}
@@ -206,7 +207,7 @@ def test_without_any_process_group_one_stream_is_taken_as_all_ranks_and_two_are_
             event["args"]["stream"] += count % streams
 
     old = rewritten("gpt_ddp_n2", tmp_path, forget, lambda trace: trace["distributedInfo"].pop("pg_config"))
-    new = explain_traces(find_sources(DATA / "gpt_ddp_n2"), "x", 1)
+    new = explained_of("gpt_ddp_n2")
     if streams == 1:
         assert old.partitions == new.partitions
         assert "the traces name no process group: their collectives are taken as those of all ranks" in (

@@ -12,19 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalescope.scaling.answer_rows import KernelRow
-from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import CARRIED, kernel_table
 from scalescope.scaling.rank.partition import Windows
-from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.intervals import Intervals, Ints, covers, intervals, union
-from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.top_kernels import kernel_label
+from tests.recorded import explained_of
 
 DATA = Path(__file__).parent / "data"
-
-
-def explain(name: str) -> Explained:
-    return explain_traces(find_sources(DATA / name), name, jobs=1)
 
 
 def launched_in_steps(path: Path, category: str) -> tuple[int, list[dict[str, object]]]:
@@ -49,7 +43,7 @@ def test_calls_and_time_a_step_are_what_the_trace_holds() -> None:
         label = kernel_label(str(event["name"]))
         calls[label] += 1
         ms[label] += event["dur"] / 1e3  # type: ignore[operator]
-    rows = [row for row in explain("gpt_ddp_n1").analysis.kernels if not row.communication]
+    rows = [row for row in explained_of("gpt_ddp_n1").analysis.kernels if not row.communication]
     assert len(rows) >= 19
     for row in rows:
         assert row.calls == pytest.approx(calls[row.name] / steps)
@@ -58,7 +52,7 @@ def test_calls_and_time_a_step_are_what_the_trace_holds() -> None:
 
 @pytest.mark.parametrize("name", ["gpt_ddp_n2", "cpu_ddp_n2"])
 def test_the_shares_are_of_the_mean_ranks_compute_and_the_longest_comes_first(name: str) -> None:
-    analysis = explain(name).analysis
+    analysis = explained_of(name).analysis
     assert 0 < len(analysis.kernels) <= 20
     assert [row.ms for row in analysis.kernels] == sorted((row.ms for row in analysis.kernels), reverse=True)
     assert len({row.name for row in analysis.kernels}) == len(analysis.kernels)
@@ -75,7 +69,7 @@ def test_the_shares_are_of_the_mean_ranks_compute_and_the_longest_comes_first(na
 
 def test_collectives_are_marked_and_carry_their_whole_duration() -> None:
     def communication(analysis_of: str) -> KernelRow:
-        (row,) = (row for row in explain(analysis_of).analysis.kernels if row.communication)
+        (row,) = (row for row in explained_of(analysis_of).analysis.kernels if row.communication)
         return row
 
     totals = []

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from scalescope.report.panels.kinds import inflation_sentence
-from scalescope.scaling.join.explained import Explained
-from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import KindGrowth, Waterfall
 from scalescope.scaling.trace.families import FAMILIES as COMMUNICATION_FAMILIES
 from scalescope.scaling.trace.families import is_communication_kernel
@@ -29,8 +27,8 @@ from scalescope.scaling.trace.kernel_kinds import (
     TRANSFORMS,
     kind_of,
 )
-from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.waterfall import compute_split, mean_step, waterfall
+from tests.recorded import explained_of
 
 DATA = Path(__file__).parent / "data"
 
@@ -249,10 +247,6 @@ def test_each_librarys_names_are_known(kind: str, name: str) -> None:
     assert kind_of(name) == kind
 
 
-def explain(name: str) -> Explained:
-    return explain_traces(find_sources(DATA / name), name, jobs=1)
-
-
 def test_a_names_case_tells_no_kind_and_patterns_are_in_lower_case() -> None:
     assert kind_of("AT::NATIVE::LAYER_NORM") == NORMALISATION
     assert is_communication_kernel("MSCCLKERNEL_SUM") and is_communication_kernel("mscclKernel_Sum")
@@ -263,7 +257,7 @@ def test_a_names_case_tells_no_kind_and_patterns_are_in_lower_case() -> None:
 
 @pytest.mark.parametrize("name", ["gpt_ddp_n2", "resnet50_ddp_n4", "gpt_ddp_compile_n4", "cpu_ddp_n2"])
 def test_the_kinds_add_up_to_the_compute_and_hardly_any_kernel_is_unknown(name: str) -> None:
-    analysis = explain(name).analysis
+    analysis = explained_of(name).analysis
     compute = sum(rank.compute_ms / rank.steps for rank in analysis.ranks) / len(analysis.ranks)
     rows = [row for row in analysis.kinds if row.kind != COMMUNICATION]
     assert sum(row.ms for row in rows) == pytest.approx(compute, rel=1e-9)
@@ -281,7 +275,7 @@ def test_the_kinds_add_up_to_the_compute_and_hardly_any_kernel_is_unknown(name: 
 
 def test_what_runs_beside_is_the_overlap_that_a_slow_account_finds() -> None:
     """Per rank, all kernels' time beside collectives is the time that both compute and communication run."""
-    found = explain("gpt_ddp_n2")
+    found = explained_of("gpt_ddp_n2")
     for rank, table in found.kernels.items():
         split = next(split for split in found.analysis.ranks if split.rank == rank)
         assert split.overlap_fraction is not None
@@ -292,7 +286,7 @@ def test_what_runs_beside_is_the_overlap_that_a_slow_account_finds() -> None:
 
 
 def test_the_growth_of_the_kinds_adds_up_to_the_growth_of_the_compute() -> None:
-    small, large = explain("gpt_ddp_n1"), explain("gpt_ddp_n2")
+    small, large = explained_of("gpt_ddp_n1"), explained_of("gpt_ddp_n2")
     kernels = list(small.kernels.values()), list(large.kernels.values())
     fall = waterfall(
         "gpt",

@@ -12,6 +12,7 @@ from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.sources import find_sources
 from tests import oracle, synthetic
+from tests.recorded import explained_of
 
 DATA = Path(__file__).parent / "data"
 DEVICE_SETS = ["gpt_ddp_n1", "gpt_ddp_n2", "gpt_ddp_compile_n4", "resnet50_ddp_n4"]
@@ -33,12 +34,12 @@ def assert_equals_oracle(explained: Explained, expected: dict[int, dict[int, dic
 
 @pytest.mark.parametrize("name", DEVICE_SETS)
 def test_every_part_of_a_gpu_trace_equals_the_slow_account_of_it_to_the_nanosecond(name: str) -> None:
-    assert_equals_oracle(explain(DATA / name), oracle.account_of(DATA / name))
+    assert_equals_oracle(explained_of(name), oracle.account_of(DATA / name))
 
 
 @pytest.mark.parametrize("name", CPU_SETS)
 def test_every_part_of_a_cpu_trace_equals_the_slow_account_of_it_to_the_nanosecond(name: str) -> None:
-    explained = explain(DATA / name)
+    explained = explained_of(name)
     assert explained.analysis.activity == "cpu"
     traces = {source.rank: oracle.load(source.path) for source in find_sources(DATA / name) if source.rank is not None}
     assert_equals_oracle(explained, oracle.cpu_partitions(traces))
@@ -46,7 +47,7 @@ def test_every_part_of_a_cpu_trace_equals_the_slow_account_of_it_to_the_nanoseco
 
 @pytest.mark.parametrize("name", DEVICE_SETS + CPU_SETS)
 def test_the_parts_of_every_rank_and_step_add_up_to_its_window_in_integer_nanoseconds(name: str) -> None:
-    explained = explain(DATA / name)
+    explained = explained_of(name)
     for steps in explained.partitions.values():
         for part in steps:
             assert sum(part.parts) == part.window
@@ -57,24 +58,24 @@ def test_the_parts_of_every_rank_and_step_add_up_to_its_window_in_integer_nanose
 
 @pytest.mark.parametrize("name", DEVICE_SETS + CPU_SETS)
 def test_the_shares_of_the_single_kernels_add_up_to_the_compute(name: str) -> None:
-    explained = explain(DATA / name)
+    explained = explained_of(name)
     for rank, table in explained.kernels.items():
         assert table.total_ns == sum(part.compute for part in explained.partitions[rank])
 
 
 def test_all_idle_time_of_the_h200_traces_lies_between_activities_that_were_enqueued_already() -> None:
-    for rank in explain(DATA / "gpt_ddp_n2").analysis.ranks:
+    for rank in explained_of("gpt_ddp_n2").analysis.ranks:
         assert rank.idle_launch_ms == 0 and rank.idle_data_ms == 0 and rank.idle_queued_ms > 4
 
 
 def test_what_was_launched_before_the_window_has_its_own_figure() -> None:
-    (rank,) = explain(DATA / "gpt_ddp_n1").analysis.ranks
+    (rank,) = explained_of("gpt_ddp_n1").analysis.ranks
     assert rank.before_window_ms == pytest.approx(50.32, abs=0.01)
 
 
 def test_sleeping_before_the_step_shows_as_the_host_being_late_and_the_other_rank_waiting() -> None:
     """The CPU job's rank 1 sleeps 10 ms a step; loading data takes both 2 ms."""
-    explained = explain(DATA / "cpu_ddp_n2")
+    explained = explained_of("cpu_ddp_n2")
     early, late = explained.analysis.ranks
     assert late.idle_launch_ms - early.idle_launch_ms >= 3 * 9
     assert early.exposed_wait_ms > 3 * 5 and late.exposed_wait_ms < 1
@@ -85,7 +86,7 @@ def test_one_ranks_trace_alone_leaves_its_communication_unsplit_and_says_why(tmp
     one = tmp_path / "rank1.json.gz"
     one.write_bytes((DATA / "gpt_ddp_n2" / "rank1.json.gz").read_bytes())
     alone = explain(one).analysis
-    both = explain(DATA / "gpt_ddp_n2").analysis
+    both = explained_of("gpt_ddp_n2").analysis
     (rank,), together = alone.ranks, both.ranks[1]
     assert rank.exposed_transfer_ms == rank.exposed_wait_ms == 0
     assert rank.exposed_unsplit_ms == pytest.approx(together.exposed_transfer_ms + together.exposed_wait_ms)

@@ -24,11 +24,10 @@ from scalescope.scaling.projection.laws import doublings, expected_last, inflati
 from scalescope.scaling.projection.noise import repeat_half_ms
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.exchanges import Exchange, RankExchanges
-from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.trace.intervals import intervals, union
-from scalescope.scaling.trace.sources import find_sources
-from tests.projection_studies import DATA, H200, MIB, add_run, add_sweep, make_pair, sweep_rows
+from tests.projection_studies import H200, MIB, add_run, add_sweep, make_pair, sweep_rows
+from tests.recorded import explained_of
 
 
 @pytest.fixture
@@ -228,7 +227,7 @@ def test_the_replay_of_a_queue_equals_one_made_tick_by_tick(steps: list[tuple[in
 @pytest.mark.parametrize("name", ["gpt_ddp_n2", "gpt_ddp_compile_n4"])
 def test_nothing_changed_is_what_the_trace_has(name: str) -> None:
     """Replayed as it is, compute stands for collectives as long as in the trace, less the gaps between kernels."""
-    found = explain_traces(find_sources(DATA / name), name, 1)
+    found = explained_of(name)
     for rank, exchanges in found.exchanges.items():
         steps = found.partitions[rank]
         exposed = sum(step.transfer for step in steps) / len(steps)

@@ -18,13 +18,11 @@ from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.whatif.replayer import Replayer
-from scalescope.scaling.run import explain_traces
-from scalescope.scaling.trace.sources import find_sources
 from tests import data_parallel
 from tests.data_parallel import Disturbance
 from tests.gloo_traces import GlooJob
 from tests.gloo_traces import analysed as analysed_gloo
-from tests.recorded import records_of
+from tests.recorded import explained_of, records_of
 from tests.test_scaling_findings import DATA, analysed, found
 
 
@@ -129,7 +127,7 @@ def test_a_change_brings_no_more_than_what_it_takes_out_can_cost() -> None:
     of which the smaller took 1.
     """
     replayer = Replayer(records_of("cpu_tiny_buckets_n2"))
-    explained = explain_traces(find_sources(DATA / "cpu_tiny_buckets_n2"), "tiny", 1)
+    explained = explained_of("cpu_tiny_buckets_n2")
     scene = Scene(explained.analysis, replayer, step_ms=replayer.base_ns / 1e6)
     whole = Candidate(code="small_buckets", change=Change(bucket_mib=25.0))
     (free,), (capped,) = price(scene, [whole]), price(scene, [msgspec.structs.replace(whole, most_ms=13.5)])

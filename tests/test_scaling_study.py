@@ -22,13 +22,13 @@ from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.rank.partition import total
 from scalescope.scaling.replay.load import find_targets, open_replayer
-from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall, read_study_answer, without_timeline, write_answer
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.waterfall import compute_split, mean_step, waterfall
 from tests import oracle, synthetic
+from tests.recorded import explained_of
 from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
@@ -190,7 +190,7 @@ def test_a_growth_that_is_lost_in_what_steps_differ_by_is_not_claimed() -> None:
 
 
 def test_the_waterfall_is_exact_and_equals_the_slow_account() -> None:
-    explained = {name: explain_traces(find_sources(DATA / name), name, 1) for name in ("gpt_ddp_n1", "gpt_ddp_n2")}
+    explained = {name: explained_of(name) for name in ("gpt_ddp_n1", "gpt_ddp_n2")}
     means = {name: mean_step(list(one.partitions.values())) for name, one in explained.items()}
     for name, mean in means.items():
         assert sum(mean.parts) == mean.window
@@ -205,9 +205,7 @@ def test_the_waterfall_is_exact_and_equals_the_slow_account() -> None:
 
 
 def test_kernels_of_another_program_are_not_called_inflated() -> None:
-    eager, compiled = (
-        explain_traces(find_sources(DATA / name), name, 1) for name in ("gpt_ddp_n1", "gpt_ddp_compile_n4")
-    )
+    eager, compiled = (explained_of(name) for name in ("gpt_ddp_n1", "gpt_ddp_compile_n4"))
     fall = waterfall("gpt", *((n, mean_step(list(one.partitions.values())), list(one.kernels.values()))
                               for n, one in ((1, eager), (4, compiled))))  # fmt: skip
     assert fall.compute_inflation_ms is None and fall.compute_more_work_ms is None
@@ -360,7 +358,7 @@ def test_a_step_that_one_ranks_trace_lacks_is_no_imbalance(tmp_path: Path) -> No
 
 
 def test_without_any_compute_there_is_no_efficiency() -> None:
-    part = total(next(iter(explain_traces(find_sources(DATA / "gpt_ddp_n1"), "x", 1).partitions.values())))
+    part = total(next(iter(explained_of("gpt_ddp_n1").partitions.values())))
     assert efficiency_of([type(part)(**dict.fromkeys(part.__struct_fields__, 0))]) is None
 
 
