@@ -58,6 +58,7 @@ def _run(argv: list[str]) -> int:
     return code
 
 
+@functools.cache
 def _trace_seeds() -> dict[str, bytes]:
     """Parts of real traces, small enough to be read fast: every category, a few events of each."""
     seeds = {}
@@ -87,7 +88,7 @@ def _use_trace(data: bytes, name: str, folder: Path) -> int:
     traces.mkdir()
     mutant = traces / "rank0.1.pt.trace.json"
     mutant.write_bytes(data)
-    (traces / "rank1.1.pt.trace.json").write_bytes(_SOUND[name])
+    (traces / "rank1.1.pt.trace.json").write_bytes(_trace_seeds()[name])
     code = _run(["analyze", str(traces), "--json", str(folder / "analysis.json")])
     packed = traces if zlib.crc32(data) % 4 == 0 else mutant
     _run(["perfetto", str(packed), "--out", str(folder / "all.json.gz")])
@@ -178,7 +179,6 @@ def _flight_seed() -> bytes:
 
 
 STUDY: list[Path] = []  # a sound study of two runs and a sweep, made once
-_SOUND = _trace_seeds()
 
 
 def _make_small(study: RunFolder) -> None:
@@ -203,7 +203,7 @@ def subjects(study: Path) -> dict[str, Subject]:
     }  # fmt: skip
     logs = {path.name: path.read_bytes() for path in sorted((DATA / "nccl_tests").iterdir()) if path.is_file()}
     return {
-        "traces": Subject(_SOUND, _use_trace),
+        "traces": Subject(_trace_seeds(), _use_trace),
         "logs": Subject(logs, _use_log),
         "folders": Subject(files, _use_study),
         "configs": Subject(_config_seeds(), _use_config),
