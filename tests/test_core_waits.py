@@ -20,7 +20,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import BESIDES, LOCK_WAITS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import _off_ms
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.run import _add_own_threads
@@ -142,6 +142,24 @@ def test_a_thread_of_the_ranks_own_is_named_where_it_uses_as_much_as_is_waited_f
         assert first.remedy.cure == ("free_interpreter" if named else "free_cores")
         keep(run, run.findings)
         assert len(run.findings) == 1, "told once, however often"
+
+
+@pytest.mark.parametrize(("rank", "cores", "named"), [(1, 0.6, True), (1, 0.1, False), (0, 0.9, False)])
+def test_the_thread_that_holds_the_lock_is_named_where_the_job_saw_it(rank: int, cores: float, named: bool) -> None:
+    """*Another thread of this process* was said of a run whose folder knows its name. Of another rank's it says nothing,
+    nor of one that hardly runs.
+    """
+    waits = EvidenceRow(kind="figure", name=LOCK_WAITS, ms=75.0, calls=15.0)
+    starved = Finding(
+        code="host_starved", rank=1, ms=75.0, low_ms=60.0, high_ms=90.0, fraction=0.4, backed="replay",
+        evidence=(waits,), remedy=Remedy(cure="free_interpreter"),
+    )  # fmt: skip
+    run = run_answer("busy", world_size=2)
+    run.busy_threads = [BusyThread(rank=rank, name="Thread-1 (spin)", cores=cores)]
+    keep(run, [starved])
+    told = because(run.findings[0])
+    assert ("Thread-1 (spin), a thread of this process that uses 0.60 of a core, holds" in told) == named, told
+    assert ("another thread of this process holds" in told) != named
 
 
 def test_a_busy_thread_of_pythons_own_is_found_by_its_name_and_what_sleeps_is_not() -> None:

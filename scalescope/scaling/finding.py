@@ -207,6 +207,8 @@ LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
 MAY_LOAD = "may_load"
 #: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
 LOCK_WAITS = "lock_waits"
+#: A thread of a rank's own process, whose name follows, uses `value` cores beside its loop.
+OWN_THREAD = "own_thread"
 #: Evidence that Python collects its garbage, `calls` times a step, which takes `ms`: its own collector tells.
 GARBAGE = "garbage_collection"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.

@@ -226,10 +226,12 @@ def _add_cores(analysis: RunAnalysis, info: RunInfo) -> None:
 
 def _add_own_threads(analysis: RunAnalysis, folder: RunFolder) -> None:
     """Add the thread of a rank's own process that may have the cores, or the lock, that the rank waits for."""
-    times = analysis.step_times
+    times, recording = analysis.step_times, _recording(folder)
+    if recording is None:
+        return
+    analysis.busy_threads = recording.threads
     waits = times.core_waits if times is not None else None
-    recording = _recording(folder) if waits is not None else None
-    if times is None or waits is None or recording is None:
+    if times is None or waits is None:
         return
     least = _MUCH_OF_IT * waits.ms / waits.mean_step_ms
     own = [one for one in recording.threads if waits.rank in (None, one.rank) and one.cores >= least]

@@ -3,7 +3,7 @@
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.codes.evidence import host_does, is_of_several
 from scalescope.scaling.evidence.interruptions import SWITCH_INTERVAL_NS
-from scalescope.scaling.finding import EACH_PASS, EvidenceRow, Finding
+from scalescope.scaling.finding import EACH_PASS, OWN_THREAD, EvidenceRow, Finding
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 
@@ -42,7 +42,12 @@ def lock_waits(finding: Finding, waits: EvidenceRow) -> str:
     which = "each" if is_of_several(finding) else "this"
     quantum = milliseconds(SWITCH_INTERVAL_NS / 1e6)
     often = f"{waits.calls:.0f} times a step" if waits.calls is not None else "again and again"
+    own = next((row for row in finding.evidence if row.name.startswith(f"{OWN_THREAD} ")), None)
+    holder = f"another thread of {which} process"
+    if own is not None and own.value is not None:
+        name = own.name.removeprefix(OWN_THREAD).strip()
+        holder = f"{name}, a thread of {which} process that uses {own.value:.2f} of a core,"
     return (
-        f"{whose} {often}, now here and now there, for just over {quantum}, Python's switch interval: another thread "
-        f"of {which} process holds the interpreter's lock"
+        f"{whose} {often}, now here and now there, for just over {quantum}, Python's switch interval: "
+        f"{holder} holds the interpreter's lock"
     )

@@ -29,13 +29,14 @@ from scalescope.scaling.finding import (
     LOCK_WAITS,
     LOOP_AFTER,
     MAY_LOAD,
+    OWN_THREAD,
     READ_VALUES,
     SHOWN_BY_WAITS,
     EvidenceRow,
     Finding,
     is_of_one_step,
 )
-from scalescope.scaling.findings.of_rows.core_waits import OWN_THREAD, is_wait_for_cores
+from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 
 #: Shorter waits for batches are no word worth, ms.
 _A_WORD_MS = 0.5

@@ -7,13 +7,11 @@ from msgspec.structs import replace
 from scalescope.records.steps.core_waits import WAITS_FOR_CORES
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
-from scalescope.scaling.finding import STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import OWN_THREAD, STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding_order import ranked, weight
 
 #: Evidence that ranks, ready to run, wait for a core: `ms` in the mean of `value` steady steps, of who waits most.
 RUN_DELAY = "run_delay"
-#: Evidence that a thread of Python's own, whose name follows, uses `value` cores beside the loop of a rank.
-OWN_THREAD = "own_thread"
 #: What is known of who takes turns on the cores says more than for how long ranks wait for them.
 _KNOWN: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
 
