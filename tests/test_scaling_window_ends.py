@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -58,6 +59,28 @@ def test_a_host_that_takes_longer_for_everything_in_some_steps_is_slowed_and_doe
         said = because(found)
         assert said.startswith("in 2 of 6 profiled steps rank 1's host takes 1.8 times as long for everything")
         assert found.remedy is not None and found.remedy.cure == "measure_again"
+
+
+@pytest.mark.parametrize(
+    ("activity", "pace", "code"),
+    [("cpu", 1.6, "unsteady"), ("cpu", 1.0, "more_work"), ("cpu", 1.3, "more_work"), ("gpu", 1.6, "more_work")],
+)
+def test_a_host_that_computes_for_longer_by_as_much_as_each_of_its_operators_has_no_more_to_do(
+    activity: Literal["cpu", "gpu"], pace: float, code: str
+) -> None:
+    """Two ranks on two quiet cores, of which one was slowed in two steps of eight: *more work* of it was told, 78.8 ms.
+
+    Who validates runs more operators, as quick as ever; where devices compute, hosts' operators say nothing of that.
+    """
+    run = RunAnalysis(name="x", world_size=2, activity=activity, quality=Quality(verdict="good"), steps_by="profiler")
+    for step in range(8):
+        more = 80.0 if step in (5, 6) else 0.0
+        run.steps.append(split(0, step, compute=130.0, exposed_wait=10.0 + more))
+        run.steps.append(split(1, step, compute=130.0 + more, exposed_wait=10.0))
+        run.steps[-1].host_pace = pace if more else 1.0
+    (found,) = with_now_and_then([], run)
+    assert found.code == code and found.rank == (None if code == "unsteady" else 1)
+    assert ("rank 1's host takes 1.6 times as long for everything" in because(found)) == (code == "unsteady")
 
 
 @pytest.mark.parametrize(("compute", "code"), [(30.0, "more_work"), (10.0, "host_stall")])

@@ -60,6 +60,8 @@ _LONGER_ONCE = 1.0
 _MORE_COMPUTE = 1.5
 #: A host that in the mean of the longer steps takes so many times as long for each operator as in the others is slowed.
 _SLOWED = 1.25
+#: A host that computes for no more than so many times as long as its operators take longer has no more of them.
+_AS_OPERATORS = 1.15
 #: Longer steps are alike where their standard deviation is within this share of their mean.
 _ALIKE = 0.35
 #: Most of a longer step is one thing, and is felt; others that are longer by as much share in it.
@@ -144,7 +146,10 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         return None
     mean_ms = statistics.fmean(one.window_ms for own in by_rank.values() for one in own)
     typical_ms = min(statistics.median(one.window_ms for one in own) for own in by_rank.values())
-    longer = {rank: found for rank, own in by_rank.items() if (found := _longer(own, typical_ms)) is not None}
+    on_cpu = analysis.activity == "cpu"
+    longer = {
+        rank: found for rank, own in by_rank.items() if (found := _longer(own, typical_ms, on_cpu=on_cpu)) is not None
+    }
     chosen = _whose(longer, by_rank)
     if chosen is None:
         return None
@@ -244,7 +249,7 @@ def _own_ms(step: StepSplit) -> float:
     return step.compute_ms + step.exposed_memory_ms + step.idle_data_ms + step.idle_launch_ms + step.idle_queued_ms
 
 
-def _longer(steps: Sequence[StepSplit], typical_ms: float) -> _Long | None:
+def _longer(steps: Sequence[StepSplit], typical_ms: float, *, on_cpu: bool) -> _Long | None:
     """Return a rank's steps that are longer by what it does itself; None where none are, or they are not alike."""
     own = _beyond_median([_own_ms(one) for one in steps])
     windows = _beyond_median([one.window_ms for one in steps])
@@ -271,7 +276,7 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float) -> _Long | None:
         each,
         part,
         times_compute=_times_compute(steps, at) if late else None,
-        times_operators=_times_operators(steps, at) if late else None,
+        times_operators=_times_operators(steps, at) if late or (on_cpu and _as_their_operators(steps, at)) else None,
     )
 
 
@@ -284,6 +289,17 @@ def _times_operators(steps: Sequence[StepSplit], at: Sequence[int]) -> float | N
         return None
     times = statistics.fmean(longer) / statistics.median(others)
     return times if times >= _SLOWED else None
+
+
+def _as_their_operators(steps: Sequence[StepSplit], at: Sequence[int]) -> bool:
+    """Tell whether a host that computes takes no longer in longer steps than for each of its operators.
+
+    More of them, as in validation, or larger ones, which small ones beside them do not follow, take longer than that.
+    """
+    times = _times_operators(steps, at)
+    usual = statistics.median(one.compute_ms for index, one in enumerate(steps) if index not in at)
+    longer = statistics.fmean(steps[index].compute_ms for index in at)
+    return times is not None and usual > 0 and longer <= _AS_OPERATORS * times * usual
 
 
 def _times_compute(steps: Sequence[StepSplit], at: Sequence[int]) -> float | None:
