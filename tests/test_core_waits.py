@@ -146,8 +146,8 @@ def test_a_thread_of_the_ranks_own_is_named_where_it_uses_as_much_as_is_waited_f
 
 @pytest.mark.parametrize(("rank", "cores", "named"), [(1, 0.6, True), (1, 0.1, False), (0, 0.9, False)])
 def test_the_thread_that_holds_the_lock_is_named_where_the_job_saw_it(rank: int, cores: float, named: bool) -> None:
-    """*Another thread of this process* was said of a run whose folder knows its name. Of another rank's it says nothing,
-    nor of one that hardly runs.
+    """*Another thread of this process* was said of a run whose folder knows its name. Of another rank's it says
+    nothing, nor of one that hardly runs.
     """
     waits = EvidenceRow(kind="figure", name=LOCK_WAITS, ms=75.0, calls=15.0)
     starved = Finding(
