@@ -162,6 +162,18 @@ def test_the_thread_that_holds_the_lock_is_named_where_the_job_saw_it(rank: int,
     assert ("another thread of this process holds" in told) != named
 
 
+@pytest.mark.parametrize(("between_ms", "others"), [(7.3, False), (373.4, True)])
+def test_what_hosts_do_between_operators_for_another_cause_is_not_launching_s(between_ms: float, others: bool) -> None:
+    """Beside a rank that waited for the lock: *at most 7.2 ms: the hosts do other things for up to 373.4 ms*."""
+    between = EvidenceRow(kind="figure", name="idle_launch", ms=between_ms)
+    launching = Finding(
+        code="host_bound", ms=7.2, low_ms=0.0, high_ms=8.0, fraction=0.01, backed="replay", at_most=True,
+        evidence=(between,), remedy=Remedy(cure="compile", on_cpu=True),
+    )  # fmt: skip
+    told = because(launching)
+    assert f"for up to {between_ms} ms" in told and told.endswith("most of it for other causes") == others, told
+
+
 def test_a_busy_thread_of_pythons_own_is_found_by_its_name_and_what_sleeps_is_not() -> None:
     threads, ends = OwnThreads(), threading.Event()
 

@@ -38,6 +38,8 @@ from scalescope.scaling.finding import (
 )
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 
+#: Of what lasts so many times as long as it costs, most is no matter of what it is told of.
+_MUCH_MORE = 2
 #: Shorter waits for batches are no word worth, ms.
 _A_WORD_MS = 0.5
 
@@ -264,8 +266,8 @@ def host_bound(finding: Finding) -> str:
         count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
         idle = milliseconds(row.ms)
         doing = host_does(finding, "do", "does")
-        among = _loop_among(finding)
-        return f"between the {count}operators of a step{among} {doing} other things, such as Python, for up to {idle}"
+        things = f"between the {count}operators of a step{_loop_among(finding)} {doing} other things, such as Python"
+        return f"{things}, for up to {idle}{_of_other_causes(finding, row.ms)}"
     if is_on_cpu(finding):
         return f"between the operators of a step {host_does(finding, 'do', 'does')} other things, such as Python"
     waiting = "the devices wait" if is_of_several(finding) else "the device waits"
@@ -283,6 +285,11 @@ def host_bound(finding: Finding) -> str:
         else ""
     )
     return f"{idle}, {launches.calls:,.0f} of them{turns}"
+
+
+def _of_other_causes(finding: Finding, ms: float) -> str:
+    """Return that what hosts do between operators is other causes' for the most part, where it is; else ""."""
+    return ", most of it for other causes" if finding.ms is not None and ms > _MUCH_MORE * finding.ms else ""
 
 
 def element_reads(finding: Finding) -> str:
