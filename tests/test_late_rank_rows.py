@@ -211,6 +211,34 @@ def test_a_rank_is_not_named_by_its_lateness_alone_where_in_its_window_another_i
         assert [one.code for one in answer.findings] == named
 
 
+def test_a_late_rank_without_a_trace_is_to_be_recorded_and_not_to_be_looked_for_in_more_windows() -> None:
+    answer = told([])
+    answer.ranks = [one for one in answer.ranks if one.rank != 1]
+    keep(answer, [])
+    (found,) = answer.findings
+    assert (found.code, found.rank) == ("unsteady", 1)
+    assert because(found).endswith("and its trace, which would show why, is missing")
+    assert found.remedy is not None and found.remedy.cure == "profile_rank"
+
+
+def test_of_one_rank_of_several_nothing_is_said_of_the_others_hosts() -> None:
+    """*Stalled hosts … the hosts do nothing* was said of rank 1's trace alone, of a job whose rank 1 alone slept."""
+    stall = Finding(
+        code="host_stall", ms=25.0, low_ms=24.0, high_ms=26.0, fraction=0.2, backed="replay",
+        evidence=(EvidenceRow(kind="figure", name="gap_before aten::linear", ms=25.4),),
+        remedy=Remedy(cure="look_at_host"),
+    )  # fmt: skip
+    answer = run_answer("one", 2)
+    keep(answer, [stall])
+    both = run_verdict(answer)
+    assert "stalled hosts cost" in both.headline and "Whether" not in " ".join(both.sentences)
+    answer.ranks = answer.ranks[:1]
+    keep(answer, [stall])
+    alone = run_verdict(answer)
+    assert "a stalled host costs" in alone.headline and "hosts" not in alone.headline
+    assert alone.sentences[0].startswith("Whether other ranks' hosts do so, too, or wait for this one")
+
+
 def test_work_that_is_there_for_sure_is_why_whatever_the_windows_noise_hides_of_its_cost() -> None:
     inputs = EvidenceRow(kind="figure", name="times_the_inputs", value=2.0)
     longer = Finding(

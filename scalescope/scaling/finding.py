@@ -88,6 +88,7 @@ Cure = Literal[
     "balance_experts",
     "measure_again",
     "profile_longer",  # in more windows, of which one may show why
+    "profile_rank",  # whose trace alone is missing
     "give_step_ms",
     "faster_kernels",
     "matrix_units",  # for products that run in fp32 without them
@@ -215,6 +216,8 @@ GARBAGE = "garbage_collection"
 STEADY_STEPS = "steady_steps"
 #: Evidence that all steps say how late a rank is, whatever its window holds: `ms` in the mean, of `value` steps.
 LATE = "late_in_all_steps"
+#: Evidence that of a rank which comes late in all steps there is no trace.
+NO_TRACE = "no_trace"
 #: The figure of what threads that run no operators launch in the same process, a rank and step.
 BESIDE = "launched_beside"
 #: The figure of waits of all hosts for their devices, a step: by those a stall of one host shows, which else they hide.

@@ -186,6 +186,9 @@ CURES: dict[Cure, CureText] = {
     "profile_longer": CureText(
         "profile in more windows, of which one may show why", "profile_steps(…, repeat=4), or longer windows: active=20"
     ),
+    "profile_rank": CureText(
+        "record that rank, too, or put its trace back: it alone shows why it is late", "the profiler on every rank"
+    ),
     "give_step_ms": CureText(
         "give the step's time without the profiler: --step-ms",
         "time some steps without the profiler, and give --step-ms",

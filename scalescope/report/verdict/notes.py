@@ -24,11 +24,14 @@ from scalescope.report.views import (
     of_what,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding import Code, Finding, is_within_noise
 from scalescope.scaling.finding_order import weight
 
 #: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
 _WORTH_NAMING = 0.25
+
+#: What one host does, which others may do, or wait for.
+_OF_ITS_HOST: tuple[Code, ...] = ("host_stall", "host_starved", "data_loading")
 
 
 def throughput_sentences(run: RunAnalysis) -> list[str]:
@@ -57,6 +60,16 @@ def window_sentences(run: RunAnalysis) -> list[str]:
     """Return a warning where the profiled steps are not like the measured ones, so that shares of them may mislead."""
     told = unlike_sentence(run, devices(run.world_size, run.activity))
     return [told] if told else []
+
+
+def untold_sentences(run: RunAnalysis) -> list[str]:
+    """Return that it is not known of the other ranks, where one of several has a trace and its host costs most."""
+    first = next(iter(run.findings), None)
+    if len(run.ranks) != 1 or run.world_size < 2 or first is None or first.rank is not None:
+        return []
+    if first.code not in _OF_ITS_HOST:
+        return []
+    return ["Whether other ranks' hosts do so, too, or wait for this one, only their traces tell: record all ranks."]
 
 
 def slowed_sentences(run: RunAnalysis) -> list[str]:

@@ -55,6 +55,7 @@ from scalescope.report.verdict.notes import (
     slowed_sentences,
     straggler_sentences,
     throughput_sentences,
+    untold_sentences,
     window_sentences,
 )
 from scalescope.report.views import (
@@ -88,7 +89,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     """
     stepless = run.steps_by is None and run.ranks and run.quality.verdict != "unusable"
     own = _stepless_verdict(run) if stepless else _step_verdict(run)
-    own = replace(own, sentences=(*slowed_sentences(run), *own.sentences))
+    own = replace(own, sentences=(*untold_sentences(run), *slowed_sentences(run), *own.sentences))
     whose = run_label(run) + spoken_of(run)
     if run.quality.mixed is None:
         return replace(own, headline=f"{whose}: {own.headline}")

@@ -80,7 +80,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         inference=not analysis.trains,
         jax=analysis.framework == "jax",
         compiled=compiled,
-        alone=analysis.world_size == 1,
+        alone=analysis.world_size == 1 or len(analysis.ranks) == 1,
         origin=analysis.origin,
         one_host=analysis.hosts == 1,
     )

@@ -39,6 +39,7 @@ from scalescope.scaling.finding import (
     LATE_RANK,
     LAUNCHES_DIFFER,
     LOADS,
+    NO_TRACE,
     Code,
     Finding,
 )
@@ -77,7 +78,12 @@ def _unsteady(finding: Finding) -> str:
         each = milliseconds(long.ms or 0.0)
         return f"{long.calls:.0f} of {long.value:.0f} steps take {each} longer than the others, and no window shows why"
     if (late := row_of(finding, LATE)) is not None:
-        return f"by all {late.value:.0f} steps it comes so much later than the others, and no window shows why"
+        why = (
+            "no window shows why"
+            if row_of(finding, NO_TRACE) is None
+            else "its trace, which would show why, is missing"
+        )
+        return f"by all {late.value:.0f} steps it comes so much later than the others, and {why}"
     if (slowed := row_of(finding, HOST_SLOWED)) is not None and (some := in_some_steps(finding)) is not None:
         whose = row_of(finding, LATE_RANK)
         host = "every host" if whose is None or whose.value is None else f"rank {whose.value:.0f}'s host"

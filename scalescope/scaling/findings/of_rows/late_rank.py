@@ -14,6 +14,7 @@ from scalescope.scaling.finding import (
     IN_STEPS,
     INPUTS,
     LATE,
+    NO_TRACE,
     STEADY_STEPS,
     Code,
     Cure,
@@ -186,6 +187,8 @@ def _of_window(late: LateInSteps, analysis: RunAnalysis) -> Finding:
     own = () if loading is None else (EvidenceRow(kind="annotation", name=LOADING, ms=loading),)
     code: Code = "unsteady" if loading is None else "data_loading"
     cure: Cure = "profile_longer" if loading is None else "load_ahead"
+    if late.rank not in {one.rank for one in analysis.ranks}:
+        own, cure = (EvidenceRow(kind="figure", name=NO_TRACE),), "profile_rank"
     if loading is None and late.times_the_samples is not None:
         code, cure = "more_work", "even_out"
         own = (EvidenceRow(kind="figure", name=INPUTS, value=late.times_the_samples),)
