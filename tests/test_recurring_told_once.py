@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+import pytest
+
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.report.text.recurring import beside_recurring
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.finding import EXPOSED, EvidenceRow, Finding
 from tests.gloo_traces import GlooJob
-from tests.report_samples import run_with_traces
+from tests.report_samples import run_answer, run_with_traces
 
 
 def _answer(path: Path, *, always_ms: float = 0.0) -> RunAnalysis:
@@ -50,3 +55,28 @@ def test_a_checkpoint_of_one_profiled_step_is_no_starved_host_of_all(tmp_path: P
 def test_a_rank_that_is_late_in_the_other_steps_too_stays_named(tmp_path: Path) -> None:
     found = [one for one in _answer(tmp_path, always_ms=32.0).findings if one.rank is not None]
     assert found and {one.rank for one in found} == {0}
+
+
+@pytest.mark.parametrize(("met", "said"), [(True, True), (False, False)])
+def test_the_wait_for_a_rank_that_saves_is_not_told_as_communication_without_a_cause(met: bool, said: bool) -> None:
+    """*15.3 ms are communication that nothing hides, and no single cause of it is found* stood behind the checkpoint
+    whose window showed it. Where no window met it, that much is not known.
+    """
+    run = run_answer("saves", 2)
+    saves = Finding(code="host_stall", rank=0, ms=16.0, low_ms=12.0, high_ms=20.0, fraction=0.1, backed="measured")
+    run.recurring = RecurringSteps(
+        every=8,
+        phase=0,
+        phases=[0],
+        rank=0,
+        longer_ms=130.0,
+        usual_ms=110.0,
+        mean_ms=16.0,
+        doing=saves if met else None,
+    )
+    exposed = EvidenceRow(kind="figure", name=EXPOSED, ms=15.3)
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="none", evidence=(exposed,))
+    run.findings = [nothing]
+    told = beside_recurring(run)
+    assert told.startswith("Beside that nothing between the ranks is wrong: ") == said, told
+    assert bool(told) == said

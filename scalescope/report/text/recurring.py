@@ -1,13 +1,15 @@
 """Steps that are longer every so often, in words: how often, by how much, and how many of them were recorded."""
 
+from msgspec.structs import replace
+
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import capitalized, milliseconds, ordinal
 from scalescope.report.text.cures import cure_text
-from scalescope.report.text.findings import because
+from scalescope.report.text.findings import because, headline
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import is_late, is_now_and_then, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding import EXPOSED, IDLE, is_late, is_now_and_then, is_of_steady_steps, is_within_noise
 from scalescope.scaling.finding_order import weight
 
 
@@ -110,3 +112,18 @@ def recorded_of(run: RunAnalysis, found: RecurringSteps) -> str:
     of_all = f"of the {counted(recorded, 'profiled step')} " if recorded > 1 else "profiled step "
     number = ("the one " if begun else "no ") if recorded == 1 else f"{begun or 'none'} "
     return f"{number}{of_all}{'are' if begun > 1 else 'is'} such a one"
+
+
+def beside_recurring(run: RunAnalysis) -> str:
+    """Return that nothing else is wrong, where what the profiled steps lose holds what recurs; "" where it is not so.
+
+    The other ranks' wait for one that saves is communication that nothing hides, and its cause is found.
+    """
+    first = next(iter(run.findings), None)
+    if first is None or first.code != "nothing" or run.recurring is None or run.recurring.doing is None:
+        return ""
+    kept = tuple(row for row in first.evidence if row.name not in (EXPOSED, IDLE))
+    if len(kept) == len(first.evidence):
+        return ""
+    told = headline(replace(first, evidence=kept), 0.0, run.world_size)
+    return f"Beside that {told}"

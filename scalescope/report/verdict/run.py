@@ -38,6 +38,7 @@ from scalescope.report.text.growing import growing_advice, growing_clause
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.text.recurring import (
+    beside_recurring,
     is_told,
     leads,
     pace,
@@ -321,9 +322,7 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.explained.append(capitalized(against))
     if uneven := uneven_sentence(run):
         told.explained.insert(0, uneven)
-    if beside := step_of_job(run):
-        told.explained.insert(0, beside)
-    if beside := instead_of_its_own(run):
+    for beside in filter(None, (step_of_job(run), instead_of_its_own(run))):
         told.explained.insert(0, beside)
     odd = run.unpriced is not None and run.unpriced.code == "other_steps"
     lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks
@@ -338,7 +337,7 @@ def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
         told.level = _worse(told.level, level_of(pace(run.recurring)))  # of all steps, whatever those few hold
         recorded = with_doing(capitalized(recorded_of(run, run.recurring)), run.recurring)
         whole = capitalized(told.headline) if doubt else f"Of the profiled steps: {told.headline}"
-        told.explained.insert(0, f"{recorded}. {whole}")
+        told.explained.insert(0, f"{recorded}. {beside_recurring(run) or whole}")
         told.headline = f"{recurring_clause(run.recurring)}."
     if run.growing is not None:
         told.level = level_of(run.growing.from_ms / run.growing.to_ms) if run.growing.to_ms else "unknown"
