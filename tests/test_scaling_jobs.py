@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.cli import front_door
 from scalescope.records.errors import UserError
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.perfetto import write_perfetto
@@ -214,3 +215,17 @@ def test_traces_given_one_by_one_tell_what_their_folder_tells() -> None:
     assert isinstance(together, RunAnalysis) and isinstance(expected, RunAnalysis)
     assert together.findings == expected.findings and together.as_run == expected.as_run
     assert run_verdict(together).headline == run_verdict(expected).headline
+
+
+@pytest.mark.parametrize("ranks", [(0,), (0, 1)])
+def test_a_report_says_beside_its_path_what_makes_it_doubtful(
+    ranks: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It printed the path alone, of a folder that lacks a rank or mixes two jobs as of any other."""
+    for rank in ranks:
+        (file,) = (DATA / "gpt8_ddp_none_n2").glob(f"rank{rank}*")
+        shutil.copy(file, tmp_path)
+    assert front_door.main(["report", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert told.out.strip() == str(tmp_path / "report.html")
+    assert ("rank 0 alone (no trace of rank 1)" in told.err) == (len(ranks) == 1)

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,10 +11,12 @@ import msgspec
 from scalescope.cli import compare
 from scalescope.cli.outputs import VerbParser, add_json, add_page, outputs
 from scalescope.cli.show import redacted_answers, told, write_page
+from scalescope.records.console import clean
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.outputs.overwriting import refuse_to_lose
 from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.study_answer import Answer
 
 
@@ -49,7 +52,19 @@ def run(argv: list[str]) -> int:
         page, answers = _page(options)
         print(page)
         out.put_json(options.json, WrittenPage(str(page)))
+    _warn_of(answers)
     return int(told(answers, options.paths))
+
+
+def _warn_of(answers: Sequence[Answer]) -> None:
+    """Say on stderr, once a folder, what of its traces makes a page doubtful: who reads the path alone passes it on."""
+    runs = [one for one in answers if isinstance(one, RunAnalysis)]
+    doubtful = [one for one in runs if one.quality.verdict == "degraded" or one.quality.mixed is not None]
+    for one in doubtful:
+        if one.quality.mixed is None or one.quality.mixed.number == 1:
+            from scalescope.report.verdict.run import run_verdict
+
+            print(clean(f"scalescope: {run_verdict(one).headline}"), file=sys.stderr)
 
 
 def _page(options: argparse.Namespace) -> tuple[Path, list[Answer]]:
