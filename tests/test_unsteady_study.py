@@ -104,8 +104,8 @@ def test_an_unsteady_machine_whose_ranks_waited_for_cores_is_said_to_be_so_for_t
     ("apart", "why"),
     [
         ((by_waits(0.05, 0.5), by_waits(0.2, 9.0)),
-         "Why cannot be told: waits for a core are only 5% of what steps differ by on 1 CPU rank and 20% on 4 CPU "),
-        ((None, None), "Why cannot be told: rows of too few steps tell how long ranks waited for a core"),
+         "Why steps differ so from one to the next cannot be told: waits for a core make only 5% of that on 1 CPU "),
+        ((None, None), "Why steps differ so from one to the next cannot be told: rows of too few steps tell"),
     ],
 )  # fmt: skip
 def test_where_nothing_tells_why_that_is_said_with_its_reason(

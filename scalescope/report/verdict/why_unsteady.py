@@ -28,14 +28,14 @@ def why_unsteady(runs: Sequence[RunAnalysis]) -> str:
         )
     if told:
         (run, first), *others = told
-        shares = [f"{percent(first.by_core_waits, 0)} of what steps differ by on {_on(run)}"]
+        shares = [f"{percent(first.by_core_waits, 0)} of that on {_on(run)}"]
         shares += [f"{percent(apart.by_core_waits, 0)} on {_on(run)}" for run, apart in others]
-        why = f"waits for a core are only {listing(shares)}"
+        why = f"waits for a core make only {listing(shares)}"
     elif any(run.activity == "cpu" for run in runs):
         why = "rows of too few steps tell how long ranks waited for a core"
     else:
         why = "nothing tells what else used the machine"
-    return f"Why cannot be told: {why}{_few(runs)}."
+    return f"Why steps differ so from one to the next cannot be told: {why}{_few(runs)}."
 
 
 def _few(runs: Sequence[RunAnalysis]) -> str:
