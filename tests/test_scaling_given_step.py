@@ -21,6 +21,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.prices.gain import Gain
+from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.findings.prices.pricing import beside_full_devices, beside_the_known_step
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
@@ -350,3 +351,21 @@ def test_a_cause_brings_more_where_recording_costs_those_who_wait_for_it_more() 
     assert dear is not None and dearer is not None and known <= dear <= dearer
     take_recording_out(untold, None)
     assert untold.gained_if_others(stall, (1,), 1.3) is None
+
+
+@pytest.mark.parametrize(("dear_ms", "high_ms"), [(6.0, 6.0), (2.0, 3.2), (None, 3.2)])
+def test_a_ranks_cause_may_cost_what_it_would_if_recording_cost_the_others_more(
+    dear_ms: float | None, high_ms: float
+) -> None:
+    """A stall of 6.3 ms was told as 3.0 (2.8 to 3.2): by the untraced step the other host bounded the step without."""
+
+    def predict(change: Change, **_: bool) -> SimpleNamespace:
+        return SimpleNamespace(change_ms=-3.0)
+
+    replayer = SimpleNamespace(predict=predict, gained_if_others=lambda change, ranks, times: dear_ms)
+    scene: Any = SimpleNamespace(replayer=replayer)
+    stall = Gain(Candidate(code="host_stall", rank=1, removals=(Removal("gaps", 1),)), 3.0, 2.8, 3.2)
+    found = as_others_are_recorded(scene, stall)
+    assert (found.ms, found.low_ms) == (3.0, 2.8) and found.high_ms == pytest.approx(high_ms)
+    of_all = msgspec.structs.replace(stall, candidate=Candidate(code="host_stall", removals=(Removal("gaps"),)))
+    assert as_others_are_recorded(scene, of_all) is of_all, "what all ranks do, no other hides"

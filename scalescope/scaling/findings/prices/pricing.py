@@ -30,6 +30,7 @@ from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.findings.prices.in_each_step import bounded_by_each
 from scalescope.scaling.findings.prices.late_together import latest_first
+from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import LEAST_SHARE
@@ -47,9 +48,6 @@ _VANISHES = 0.5
 #: tells which.
 _COMPUTES, _MULTIPLIES = 0.8, 0.25
 _GIVEN_BACK, _GIVEN_BACK_LOW, _GIVEN_BACK_HIGH = 0.92, 0.8, 1.0
-#: By its terms alone it is known within 30 to 50% what recording costs a host. The untraced step tells it of the ranks
-#: that the others wait for; those others' cost may be this share of it higher.
-_OF_OTHERS = 0.3
 
 
 def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
@@ -61,7 +59,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
         shares = _shares(scene, kept)
     kept = _that_show(scene, together, kept)
     gains = [_as_if_all_wait(scene, _down_to_devices(scene, one)) for one in _with_intervals(scene, kept, shares)]
-    gains = [_as_others_are_recorded(scene, one) for one in latest_first(scene, gains)]
+    gains = [as_others_are_recorded(scene, one) for one in latest_first(scene, gains)]
     context = removals_of(kept)
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
@@ -262,24 +260,6 @@ def _with_devices_unrecorded(scene: Scene, gains: list[Gain], whole: Change, ste
         else one
         for one in gains
     ]
-
-
-def _as_others_are_recorded(scene: Scene, gain: Gain) -> Gain:
-    """Return what one rank's cause brings, as high as where recording costs the other ranks more than is known.
-
-    The untraced step tells that of the ranks that the others wait for. Without the cause others may bound the step,
-    whose own hosts nobody saw without recording: where that costs them more than the late one, the cause brings more.
-    Where it costs them less, they bound the step as it is, which the waits in the traces rule out.
-    """
-    late = gain.candidate.late
-    if not late or not gain.candidate.removals or gain.ms <= 0:
-        return gain
-    change = Change(without=gain.candidate.removals)
-    alone = gained_ms(scene.replayer, change)
-    dear = scene.replayer.gained_if_others(change, late, 1 + _OF_OTHERS)
-    if dear is None or alone <= 0:
-        return gain
-    return replace(gain, high_ms=max(gain.high_ms, gain.ms * dear / alone))
 
 
 def _down_to_devices(scene: Scene, gain: Gain) -> Gain:
