@@ -112,6 +112,10 @@ def test_a_job_that_nothing_disturbs_and_whose_hosts_bound_it_is_host_bound() ->
     assert scored(found, **facts, limits=limits).first_right is True
     assert scored(NOTHING["findings"], **facts, limits=limits).first_right is False
     assert scored(found, **facts, limits={**limits, "device_ms": 20.7}).first_right is False
+    # hosts that are ahead of their devices bound no step, whatever another moment's clocks make of its length
+    ahead = {**limits, "host_ms": [14.0, 15.0], "device_ms": 19.9}
+    assert scored(found, **facts, limits=ahead).first_right is False
+    assert scored(NOTHING["findings"], **facts, limits=ahead).first_right is True
 
 
 def test_a_cause_that_changed_its_pace_costs_what_it_did_right_before_the_window() -> None:

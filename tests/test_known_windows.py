@@ -35,16 +35,19 @@ def test_one_channel_is_a_slow_transfer_though_the_recorded_hosts_are_as_slow(st
 
 
 @pytest.mark.parametrize("step_ms", [13.94, None])
-def test_slow_links_and_slow_hosts_do_not_hide_each_other(step_ms: float | None) -> None:
-    """The same, where the hosts take as long: either one mended alone brings nothing, and both a half of the step.
+def test_what_slow_links_cost_beside_slow_hosts_is_known_no_better_than_the_hosts_pace(step_ms: float | None) -> None:
+    """The same, where hosts take about as long: 5.42 ms of 13.94. With fast links the hosts' launching is next.
 
-    Of the step that is told recording takes all that the hosts are late by; of others, what it costs is not known.
+    It was told as 7.0 ms (5.8 to 9.3). A step that its transfers bound tells the hosts' pace by a few per cent of its
+    own length, which its devices differ by.
     """
-    analysis, _ = first("one_channel_slow_host_n2", step_ms)
-    assert analysis.findings[0].code == "slow_transfer"
-    assert ("host_bound" in {one.code for one in analysis.findings}) == (step_ms is None)
-    slow = next(one for one in analysis.findings if one.code == "slow_transfer")
-    assert slow.ms == pytest.approx(5.42, rel=0.3)
+    analysis, sentence = first("one_channel_slow_host_n2", step_ms)
+    found = analysis.findings[0]
+    assert found.code == "slow_transfer"
+    assert found.low_ms is not None and found.ms is not None and found.high_ms is not None
+    assert found.low_ms < 5.42 < found.high_ms and found.ms < 5.42
+    assert "collectives move 20 GB/s" in sentence and "stands out" not in sentence
+    assert ("depends on how fast the hosts launch" in sentence) == (found.low_ms == 0.0) == (step_ms is None)
 
 
 @pytest.mark.parametrize("step_ms", [12.25, None])

@@ -212,7 +212,7 @@ def test_between_host_and_device_bound_the_device_stops_the_step_from_shrinking(
     reached = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.0201))
     assert reached.reason is None and reached.step_ns.value == pytest.approx(KERNELS * 20_000, rel=0.01)
     scale = reached.recording.scale
-    assert 0.99 <= scale.low < 1.1 * scale.low < scale.value < scale.high, "that hosts are just in time is no default"
+    assert 0.97 <= scale.low < 1.1 * scale.low < scale.value < scale.high, "that hosts are just in time is no default"
     short = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.015))
     assert short.reason == "not_reached" and short.step_ns.low == pytest.approx(KERNELS * 15_000, rel=0.02)
     longer = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.040))

@@ -93,9 +93,10 @@ class Truth:
     @property
     def causes_beside(self) -> list[dict[str, Any]]:
         """What else costs time: what was written, and launching, where the undisturbed job's limits show it."""
-        if self.code == "host_bound" or any(one["code"] == "host_bound" for one in self.others):
-            return self.others
-        return [*self.others, *launching(self.limits)]
+        others = [one for one in self.others if one["code"] != "host_bound" or not hosts_are_ahead(self.limits)]
+        if self.code == "host_bound" or any(one["code"] == "host_bound" for one in others):
+            return others
+        return [*others, *launching(self.limits)]
 
     def write(self, folder: Path) -> None:
         """Write it beside the traces, whole or not at all."""
@@ -116,10 +117,18 @@ def launching(limits: dict[str, Any]) -> list[dict[str, Any]]:
 
     Where hosts compute, their time is the step's, and nothing is launched.
     """
-    if not limits or limits["host_ms"] == limits["step_ms"]:
+    if not limits or limits["host_ms"] == limits["step_ms"] or hosts_are_ahead(limits):
         return []
     ms = float(np.mean(limits["step_ms"])) - limits["device_ms"]
     return [{"code": "host_bound", "rank": None, "cost_ms": round(ms, 4)}] if ms > 0 else []
+
+
+def hosts_are_ahead(limits: dict[str, Any]) -> bool:
+    """Tell whether every host launches an undisturbed step in less time than its device takes for it.
+
+    What such a step takes beyond that is exchanged data, or clocks that differ between two moments, and no launching.
+    """
+    return bool(limits) and limits["host_ms"] != limits["step_ms"] and max(limits["host_ms"]) < limits["device_ms"]
 
 
 def cost(undisturbed: Stretches, disturbed: Stretches, varies: bool) -> Cost:

@@ -264,6 +264,8 @@ BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 PASSES = "backward_passes"
 #: The figure that says how many times the others' even the quickest of a rank's products take in each step.
 AT_LEAST = "times_as_long_at_least"
+#: The figure that says how fast data move, and which share that is of what they could.
+BUS = "bus_gb_s"
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
 
@@ -330,9 +332,9 @@ def is_certain(finding: Finding) -> bool:
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
     """Tell whether evidence says what a rank does beyond the others in every step: its inputs, launches of its own,
-    products that are longer without exception, or waits for the interpreter's lock.
+    products that are longer without exception, or waits for the interpreter's lock; or how fast data were seen to move.
     """
-    return any(row.name in (INPUTS, BESIDES, AT_LEAST, LOCK_WAITS) for row in evidence)
+    return any(row.name in (INPUTS, BESIDES, AT_LEAST, LOCK_WAITS, BUS) for row in evidence)
 
 
 def is_by_turns(evidence: Sequence[EvidenceRow]) -> bool:

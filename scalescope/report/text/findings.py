@@ -189,7 +189,8 @@ def headline(
         # how long that is, beside the typical one's length, would be a further length of one step
         whole = f"a step in the mean{f', {percent((finding.ms or 0.0) / steady)} of it' if steady else ''}"
     if is_within_noise(finding) and is_certain(finding):
-        return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; how much, the noise hides."
+        how_much = _HOW_MUCH.get(finding.code, "how much, the noise hides")
+        return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; {how_much}."
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         size = up_to(finding) if beside else cost(finding)
@@ -203,6 +204,8 @@ def headline(
     return f"{with_cause(told, because(finding))}{_why_more(finding)}{then_the_latest(finding)}."
 
 
+#: What a cause that is there for sure may cost nothing for, but for noise: what it hides behind.
+_HOW_MUCH: dict[Code, str] = {"slow_transfer": "how much depends on how fast the hosts launch"}
 #: A cost that is larger than its cause by more than this share says why.
 _BEYOND = 0.05
 

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.drawing.parts import Part
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import is_lost_in_noise, is_now_and_then, is_of_steady_steps
+from scalescope.scaling.finding import (
+    Finding,
+    is_certain,
+    is_lost_in_noise,
+    is_now_and_then,
+    is_of_steady_steps,
+    is_within_noise,
+)
 
 #: A step that loses less of its time computes for the most part; findings explain what it loses that cover so much.
 _WORTH_A_LEAD, _EXPLAINED = 0.3, 1 / 3
@@ -33,7 +40,7 @@ def unexplained_loss(
         return ""
     if is_now_and_then(run.findings[0]) or is_of_steady_steps(run.findings[0]):
         return ""  # what that costs is not in these shares
-    explained = sum(one.ms or 0.0 for one in told)
+    explained = sum(_explains_ms(one) for one in told)
     part, ms = lost[0]
     name, key = part.name, part.key
     sent = [took for one, took in lost if one.key in _COMMUNICATION]
@@ -49,6 +56,12 @@ def unexplained_loss(
         f"{milliseconds(ms)} of the {step} are {name}{count}, and what is found explains "
         f"no more than {milliseconds(explained)} of it; "
     )
+
+
+def _explains_ms(finding: Finding) -> float:
+    """Return what a finding explains of a step: of what is there for sure, and may cost nothing, all that it may cost."""
+    unknown = is_certain(finding) and is_within_noise(finding)
+    return (finding.high_ms if unknown else finding.ms) or 0.0
 
 
 def _calls(run: RunAnalysis) -> str:

@@ -304,7 +304,7 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
     slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
     fitted = least > slower
     if not fitted:  # hosts are not blamed for what devices differ by themselves
-        scale = _beyond(replays, terms, max(most, at_device), max(untraced_ms.value * 1e6, at_device))
+        scale = _beyond(replays, terms, max(most, slower), max(untraced_ms.value * 1e6, slower))
         replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))
     else:
         value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely)

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 
 from scalescope.hardware.link_ceiling import link_ceiling_gb_s
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding import BUS, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
 
@@ -25,7 +25,7 @@ def slow_transfer(scene: Scene) -> Iterator[Candidate]:
             yield Candidate(
                 code="slow_transfer",
                 change=Change(link=times),
-                evidence=(EvidenceRow(kind="figure", name="bus_gb_s", value=bus, share=share),),
+                evidence=(EvidenceRow(kind="figure", name=BUS, value=bus, share=share),),
                 remedy=Remedy(cure="look_at_links"),
             )
             return

@@ -357,6 +357,8 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
             capped = one.code == "host_bound" and replayer.on_cpu
             if one.most_ms is not None and gain.ms > one.most_ms:
                 gain = replace(_no_more_than(one.most_ms, gain), candidate=replace(one, at_most=True))
+            if one.code == "slow_transfer" and not replayer.on_cpu:
+                gain = _behind_transfers(scene, gain)
             gains.append(_no_more_than_idle(scene, gain) if capped else gain)
     return _behind_each_other(scene, candidates, before, gains)
 
@@ -367,7 +369,8 @@ def _behind_each_other(
     """Return gains where slow links and slow hosts hide behind each other as what both bring, dealt out as causes are.
 
     While data crawl, hosts catch up, and while hosts launch, data arrive: of a step that both make as long, either
-    change alone brings nothing.
+    change alone brings nothing. Each then brings what it brings alone at least, and what it brings last at most. Where
+    either alone brings something, that is what mending it brings.
     """
     slow, late = (
         next((one for one in candidates if one.code == code), None) for code in ("slow_transfer", "host_bound")
@@ -379,17 +382,30 @@ def _behind_each_other(
     both = replace(links, host_free=True)
     replayer.work_out([links, hosts, both], quick=True, near=True)
     base = gained_ms(replayer, before) if before.without else 0.0
-    by_links, by_hosts, by_both = (gained_ms(replayer, one) - base for one in (links, hosts, both))
-    if by_links + by_hosts >= (1 - _HIDDEN) * by_both or by_both < _LARGE * scene.step_ms:
+    by_links, by_hosts, by_both = (max(0.0, gained_ms(replayer, one) - base) for one in (links, hosts, both))
+    if max(by_links, by_hosts) >= _LARGE * scene.step_ms or by_both < _LARGE * scene.step_ms:
         return list(gains)
-    replayer.work_out([*([before] if before.without else []), both], near=True)
-    found = replayer.predict(both, beyond=before if before.without else None, near=True)
-    if not found.change_ms or found.low_ms is None or found.high_ms is None:
+    if by_links + by_hosts >= (1 - _HIDDEN) * by_both:
         return list(gains)
-    low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
-    shares = ((slow, (by_links + by_both - by_hosts) / 2), (late, (by_hosts + by_both - by_links) / 2))
     others = [one for one in gains if one.candidate is not slow and one.candidate is not late]
-    return [*others, *(Gain(one, ms, ms * low, ms * high) for one, ms in shares)]
+    return [
+        *others,
+        *(Gain(one, (alone + last) / 2, alone, last)
+          for one, alone, last in ((slow, by_links, by_both - by_hosts), (late, by_hosts, by_both - by_links))),
+    ]  # fmt: skip
+
+
+def _behind_transfers(scene: Scene, gain: Gain) -> Gain:
+    """Return what faster links bring, as high as where devices compute faster without recording.
+
+    While a step waits for its transfers, what recording costs the kernels beside them costs nothing. Once links are
+    fast, the replay is as long as those kernels took, recorded. What a known step is longer than the replayed one is
+    transfers', too. Quicker links make no step longer.
+    """
+    known = scene.replayer.known_ns
+    beyond = max(0.0, known.value / 1e6 - scene.step_ms) if known is not None else 0.0
+    high = gain.ms + math.hypot(gain.high_ms - gain.ms, ON_DEVICES * scene.step_ms) + beyond
+    return replace(gain, low_ms=max(0.0, gain.low_ms), high_ms=high)
 
 
 def _no_more_than_idle(scene: Scene, gain: Gain) -> Gain:
