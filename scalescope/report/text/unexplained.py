@@ -59,7 +59,7 @@ def unexplained_loss(
 
 
 def _explains_ms(finding: Finding) -> float:
-    """Return what a finding explains of a step: of what is there for sure, and may cost nothing, all that it may cost."""
+    """Return what a finding explains of a step: of what is surely there and may cost nothing, all it may cost."""
     unknown = is_certain(finding) and is_within_noise(finding)
     return (finding.high_ms if unknown else finding.ms) or 0.0
 

@@ -300,7 +300,7 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
         spent = Interval(*(max(0.0, traced_ns - one) for one in (step, replays.at(terms.low), replays.at(terms.high))))
         return Calibration(recording, _covering(step, untraced_ms), untraced.source, why, spent)
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
-    at_device = shortest * (1 + NEAR / 2)  # from here on its devices bound the step
+    # from here on its devices bound the step, as far as their own pace is known
     slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
     fitted = least > slower
     if not fitted:  # hosts are not blamed for what devices differ by themselves

@@ -404,8 +404,9 @@ def _behind_transfers(scene: Scene, gain: Gain) -> Gain:
     """
     known = scene.replayer.known_ns
     beyond = max(0.0, known.value / 1e6 - scene.step_ms) if known is not None else 0.0
-    high = gain.ms + math.hypot(gain.high_ms - gain.ms, ON_DEVICES * scene.step_ms) + beyond
-    return replace(gain, low_ms=max(0.0, gain.low_ms), high_ms=high)
+    ms = gain.ms + beyond
+    high = ms + math.hypot(gain.high_ms - gain.ms, ON_DEVICES * scene.step_ms)
+    return replace(gain, ms=ms, low_ms=max(0.0, gain.low_ms), high_ms=high)
 
 
 def _no_more_than_idle(scene: Scene, gain: Gain) -> Gain:
