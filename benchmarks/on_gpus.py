@@ -53,7 +53,7 @@ class Piece:
 PIECES = (  # the most wanted first
     Piece("study", f"{SCALESCOPE} study model=gpt_small,resnet50 gpu_counts={{counts}} sweep.group_sizes={{several}} "
           "runs={out} name=study", 380, on_two=302),
-    Piece("scorecard", f"{SCALESCOPE} scorecard runs={{out}} name=scorecard logger=none", 300, on_two=170),
+    Piece("scorecard", f"{SCALESCOPE} scorecard runs={{out}} name=scorecard logger=none", 300, on_two=190),
     # every GPU for itself: what is slower there than on one GPU has nothing to do with communication
     Piece("alone", f"{SCALESCOPE} study model=gpt_small,resnet50 strategy=local gpu_counts={{ends}} with_sweep=false "
           "runs={out} name=study", 220, least_gpus=2, on_two=154),
@@ -62,10 +62,11 @@ PIECES = (  # the most wanted first
           on_two=7),
     Piece("causes", f"{PYTHON} {HERE}/known_causes.py make {{out}} --minutes 5.2", 320, least_gpus=2, on_two=290),
     Piece("whatif", f"{PYTHON} {HERE}/whatif_by_doing.py model=gpt_small compile=false --ranks {{gpus}} "
-          "--buckets 2,100,1000 --truth {root}/truth --out {out}", 320, least_gpus=2, on_two=220),
+          "--buckets 2,100,1000 --truth {root}/truth --out {out}", 320, least_gpus=2, on_two=175),
     Piece("advice", f"{PYTHON} {HERE}/advice_by_doing.py --ranks {{gpus}} --out {{out}}", 320,
           least_gpus=2, on_two=254),
-    Piece("faults", f"{PYTHON} {HERE}/faults_in_collectives.py --ranks {{gpus}} --runs {{out}}", 246, least_gpus=2, on_two=210),
+    Piece("faults", f"{PYTHON} {HERE}/faults_in_collectives.py --ranks {{gpus}} --runs {{out}}", 246,
+          least_gpus=2, on_two=210),
     Piece("strategies", f"{PYTHON} {HERE}/strategies.py model=gpt_small model.batch_size=32 compile=false "
           "--ranks {gpus} --out {out}", 260, least_gpus=2, on_two=199),
     # a repeat a piece, so that each fits into a call of ten minutes; the last one's table is that of all of them
@@ -101,8 +102,9 @@ PIECES = (  # the most wanted first
     Piece("logging", f"{PYTHON} {HERE}/logging_cost.py model=gpt_small launch.ranks=1 --repeats 2 --out {{out}}", 160,
           one_gpu=True, on_two=195),
     Piece("gpt", f"{PYTHON} {HERE}/training_side_by_side.py gpt --nanogpt {{nanogpt}}/model.py --out {{out}}.jsonl",
-          280, one_gpu=True, on_two=200),
-    Piece("resnet", f"{PYTHON} {HERE}/training_side_by_side.py resnet --out {{out}}.jsonl", 280, one_gpu=True, on_two=200),
+          280, one_gpu=True, on_two=140),
+    Piece("resnet", f"{PYTHON} {HERE}/training_side_by_side.py resnet --out {{out}}.jsonl", 280, one_gpu=True,
+          on_two=260),
 )  # fmt: skip
 
 

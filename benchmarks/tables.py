@@ -50,6 +50,7 @@ COMPUTED: Mapping[str, Maker] = {
     "kernel_bounds_covered": lambda folder: joined.covered_of(joined.joined(folder)),
     "gpt": training.side_by_side("gpt_side_by_side.log"),
     "resnet": training.side_by_side("resnet_side_by_side.log"),
+    "resnet_rows": training.side_by_side_rows("resnet.jsonl.gz"),
     "all_reduce": collectives.all_reduce,
     "pairs": collectives.pairs,
     "protocols": collectives.by_setting(

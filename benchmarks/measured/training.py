@@ -105,31 +105,40 @@ def slower_kinds(folder: Path) -> Table:
 def alone(folder: Path) -> Table:
     """Steps of GPUs that nobody waits for, beside those of DDP."""
     rows = []
+    several = _several(folder)
     for model in ("gpt_small", "resnet50"):
-        one, four = (_steady(folder / f"alone.{model}-local-n{gpus}.steps.jsonl.gz") for gpus in (1, 4))
-        of_ranks = [statistics.fmean(row["step_ms"][rank] for row in four) for rank in range(4)]
+        one, all_of_them = (_steady(folder / f"alone.{model}-local-n{gpus}.steps.jsonl.gz") for gpus in (1, several))
+        of_ranks = [statistics.fmean(row["step_ms"][rank] for row in all_of_them) for rank in range(several)]
         own = statistics.fmean(_lengths_ms(one))
-        both = (_steady(folder / f"study.{model}-ddp-n{gpus}.steps.jsonl.gz") for gpus in (1, 4))
+        both = (_steady(folder / f"study.{model}-ddp-n{gpus}.steps.jsonl.gz") for gpus in (1, several))
         ddp = [figure(statistics.fmean(_lengths_ms(job)), 2) for job in both]
         mean = f"{figure(statistics.fmean(of_ranks), 2)} ({span(of_ranks, 2)})"
+        slowest = figure(statistics.fmean(_lengths_ms(all_of_them)), 2)
         rows += [
             (model, "each rank by itself", figure(own, 2), mean),
-            (model, "the slowest rank of each step", figure(own, 2), figure(statistics.fmean(_lengths_ms(four)), 2)),
+            (model, "the slowest rank of each step", figure(own, 2), slowest),
             (model, "under DDP", *ddp),
         ]
-    return Table(("model", "mean step of", "1 GPU ms", "4 GPUs at once ms"), rows)
+    return Table(("model", "mean step of", "1 GPU ms", f"{several} GPUs at once ms"), rows)
 
 
 def alone_throughput(folder: Path) -> Table:
     """What GPUs that train for themselves do together."""
     rows = []
+    several = _several(folder)
     for model in ("gpt_small", "resnet50"):
-        jobs = [_steady(folder / f"alone.{model}-local-n{gpus}.steps.jsonl.gz") for gpus in (1, 4)]
-        one, four = (_per_s(job, synchronised=False) for job in jobs)
+        jobs = [_steady(folder / f"alone.{model}-local-n{gpus}.steps.jsonl.gz") for gpus in (1, several)]
+        one, all_of_them = (_per_s(job, synchronised=False) for job in jobs)
         means = [statistics.fmean(ms for row in job for ms in row["step_ms"]) for job in jobs]
-        rows.append((model, f"{figure(one[0], 0)} {one[1]}", f"{figure(four[0], 0)} {four[1]}",
-                     figure(four[0] / one[0], 2), figure(4 * means[0] / means[1], 2)))  # fmt: skip
-    return Table(("model", "1 GPU", "4 GPUs at once", "times", "times, by mean steps"), rows)
+        rows.append((model, f"{figure(one[0], 0)} {one[1]}", f"{figure(all_of_them[0], 0)} {all_of_them[1]}",
+                     figure(all_of_them[0] / one[0], 2), figure(several * means[0] / means[1], 2)))  # fmt: skip
+    return Table(("model", "1 GPU", f"{several} GPUs at once", "times", "times, by mean steps"), rows)
+
+
+def _several(folder: Path) -> int:
+    """Return how many GPUs trained each by itself at once."""
+    counts = (_RUN.search(path.name) for path in folder.glob("alone.*.steps.jsonl.gz"))
+    return max(int(found[3]) for found in counts if found is not None)
 
 
 def projections(folder: Path) -> Table:
@@ -154,8 +163,8 @@ def whatif(folder: Path) -> Table:
     Right is within 30% of the change or 1% of the step.
     """
     header = ("change", "step ms", "predicted ms", "95% interval", "measured ms", "off by", "right", "inside")
-    eager = folder / "whatif_base_eager.gpt_small-ddp-n4.steps.jsonl.gz"
-    unchanged = eager if eager.is_file() else folder / "study.gpt_small-ddp-n4.steps.jsonl.gz"
+    eager = sorted(folder.glob("whatif_base_eager.gpt_small-ddp-n*.steps.jsonl.gz"))
+    unchanged = [*sorted(folder.glob("study.gpt_small-ddp-n*.steps.jsonl.gz")), *eager][-1]  # of the most GPUs
     base = statistics.median(_lengths_ms(_steady(unchanged)))
     rows = []
     for change, job, step, *told in read_tsv(folder / "whatif_predicted.tsv").rows:
@@ -243,6 +252,29 @@ def kernel_steps(folder: Path) -> Table:
         for (model, side), of in medians.items()
     ]  # fmt: skip
     return Table(("model", "side", "step ms (median; lowest and highest round)", "rounds", "as fast as it is"), rows)
+
+
+def side_by_side_rows(name: str, samples: int = 1) -> Maker:
+    """The same table of the steps that training_side_by_side.py wrote, with `samples` a row of a batch."""
+
+    def made(folder: Path) -> Table:
+        medians: dict[str, list[float]] = defaultdict(list)
+        for row in read_rows(folder / name):
+            medians[row["side"]].append(statistics.median(row["step_ms"]))
+        middle = {side: statistics.median(of) for side, of in medians.items()}
+        rows = []
+        for side, of in medians.items():
+            who, _, batch = side.partition("/")
+            ours = middle.get(f"scalescope/{batch}")
+            rows.append((
+                who, batch, f"{middle[side]:.2f} ({min(of):.2f} to {max(of):.2f})", str(len(of)),
+                figure(int(batch) * samples / middle[side] * 1e3, 0),
+                "" if who == "scalescope" or ours is None else f"{middle[side] / ours:.3f} ×",
+            ))  # fmt: skip
+        unit = "images/s" if samples == 1 else "tokens/s"
+        return Table(("side", "batch", "step ms (median; lowest and highest repeat)", "repeats", unit, "ours is"), rows)
+
+    return made
 
 
 def side_by_side(log: str) -> Maker:
