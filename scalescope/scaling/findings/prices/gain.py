@@ -4,6 +4,9 @@ import msgspec
 
 from scalescope.scaling.findings.candidate import Candidate
 
+#: A cause that brings so much of the step is a finding however much steps differ.
+LARGE = 0.03
+
 
 class Gain(msgspec.Struct, frozen=True):
     """What a candidate brings, ms a step."""

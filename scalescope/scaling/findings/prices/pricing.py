@@ -27,19 +27,16 @@ from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
 from scalescope.scaling.findings.hosts.by_chance import as_usual, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
-from scalescope.scaling.findings.prices.gain import Gain
+from scalescope.scaling.findings.prices.gain import LARGE, Gain
 from scalescope.scaling.findings.prices.in_each_step import bounded_by_each
 from scalescope.scaling.findings.prices.late_together import latest_first
+from scalescope.scaling.findings.prices.links import behind_each_other, behind_transfers
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import LEAST_SHARE
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
-#: A cause that brings so much of the step is a finding however much steps differ.
-_LARGE = 0.03
-#: What two changes bring together beyond what each brings alone, as a share of it, for them to hide each other.
-_HIDDEN = 0.1
 #: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
 _VANISHES = 0.5
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
@@ -84,7 +81,7 @@ def _counted_at_most(scene: Scene, candidates: Sequence[Candidate], found: Seque
         if (one.code, one.rank) in known or one.code not in ON_THE_DEVICE or not is_counted(one.evidence):
             continue
         told = scene.replayer.predict(Change(without=one.removals), near=True)
-        if -(told.low_ms or 0.0) >= _LARGE * scene.step_ms:
+        if -(told.low_ms or 0.0) >= LARGE * scene.step_ms:
             most = -(told.low_ms or 0.0)
             gain = Gain(msgspec.structs.replace(one, at_most=True), most, 0.0, most)
             findings.append(_finding(scene, gain))
@@ -358,55 +355,9 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
             if one.most_ms is not None and gain.ms > one.most_ms:
                 gain = replace(_no_more_than(one.most_ms, gain), candidate=replace(one, at_most=True))
             if one.code == "slow_transfer" and not replayer.on_cpu:
-                gain = _behind_transfers(scene, gain)
+                gain = behind_transfers(scene, gain)
             gains.append(_no_more_than_idle(scene, gain) if capped else gain)
-    return _behind_each_other(scene, candidates, before, gains)
-
-
-def _behind_each_other(
-    scene: Scene, candidates: Sequence[Candidate], before: Change, gains: Sequence[Gain]
-) -> list[Gain]:
-    """Return gains where slow links and slow hosts hide behind each other as what both bring, dealt out as causes are.
-
-    While data crawl, hosts catch up, and while hosts launch, data arrive: of a step that both make as long, either
-    change alone brings nothing. Each then brings what it brings alone at least, and what it brings last at most. Where
-    either alone brings something, that is what mending it brings.
-    """
-    slow, late = (
-        next((one for one in candidates if one.code == code), None) for code in ("slow_transfer", "host_bound")
-    )
-    if slow is None or late is None or slow.change is None:
-        return list(gains)
-    replayer = scene.replayer
-    links, hosts = replace(slow.change, without=before.without), replace(before, host_free=True)
-    both = replace(links, host_free=True)
-    replayer.work_out([links, hosts, both], quick=True, near=True)
-    base = gained_ms(replayer, before) if before.without else 0.0
-    by_links, by_hosts, by_both = (max(0.0, gained_ms(replayer, one) - base) for one in (links, hosts, both))
-    if max(by_links, by_hosts) >= _LARGE * scene.step_ms or by_both < _LARGE * scene.step_ms:
-        return list(gains)
-    if by_links + by_hosts >= (1 - _HIDDEN) * by_both:
-        return list(gains)
-    others = [one for one in gains if one.candidate is not slow and one.candidate is not late]
-    return [
-        *others,
-        *(Gain(one, (alone + last) / 2, alone, last)
-          for one, alone, last in ((slow, by_links, by_both - by_hosts), (late, by_hosts, by_both - by_links))),
-    ]  # fmt: skip
-
-
-def _behind_transfers(scene: Scene, gain: Gain) -> Gain:
-    """Return what faster links bring, as high as where devices compute faster without recording.
-
-    While a step waits for its transfers, what recording costs the kernels beside them costs nothing. Once links are
-    fast, the replay is as long as those kernels took, recorded. What a known step is longer than the replayed one is
-    transfers', too. Quicker links make no step longer.
-    """
-    known = scene.replayer.known_ns
-    beyond = max(0.0, known.value / 1e6 - scene.step_ms) if known is not None else 0.0
-    ms = gain.ms + beyond
-    high = ms + math.hypot(gain.high_ms - gain.ms, ON_DEVICES * scene.step_ms)
-    return replace(gain, ms=ms, low_ms=max(0.0, gain.low_ms), high_ms=high)
+    return behind_each_other(scene, candidates, before, gains)
 
 
 def _no_more_than_idle(scene: Scene, gain: Gain) -> Gain:
@@ -421,14 +372,14 @@ def _no_more_than(most_ms: float, gain: Gain) -> Gain:
 def _is_worth_it(scene: Scene, gain: Gain) -> bool:
     if gain.ms < gain.candidate.least_share * scene.step_ms:
         return False
-    if gain.candidate.code == "host_bound" and gain.ms < _LARGE * scene.step_ms:
+    if gain.candidate.code == "host_bound" and gain.ms < LARGE * scene.step_ms:
         return gain.low_ms > 0  # a step that its devices bound is a little longer now and then for other reasons
     if gain.candidate.change is not None:
         return gain.low_ms > -gain.ms
     if gain.candidate.at_least:
         return True
     # what is there and large is said, though a few steps that differ do not tell how large
-    return gain.low_ms > 0 or gain.ms >= _LARGE * scene.step_ms
+    return gain.low_ms > 0 or gain.ms >= LARGE * scene.step_ms
 
 
 def _finding(scene: Scene, gain: Gain) -> Finding:
