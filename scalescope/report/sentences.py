@@ -125,8 +125,7 @@ def _traced_loss(fall: Waterfall) -> str:
         return (
             f"In the traces a step grew by no more than noise: {milliseconds(abs(fall.growth_ms))} "
             f"{'more' if fall.growth_ms > 0 else 'less'}, where such steps differ by ± {milliseconds(noise)} anyway. "
-            f"So they do not tell what it went to. Measured outside the traces it grew by "
-            f"{milliseconds(measured)} (± {milliseconds(noise)})."
+            f"So they do not tell what it went to. {_measured_growth(fall, measured)}."
         )
     grew = f"the measured step grew by {milliseconds(measured, noise)} and the profiled one by "
     grew += milliseconds(fall.growth_ms, noise)
@@ -136,8 +135,7 @@ def _traced_loss(fall: Waterfall) -> str:
     if not fall.unsteady:
         # on devices, whose hosts recording slows: elsewhere the machine was unsteady
         why = ": recording lengthens the profiled steps" if abs(fall.growth_ms - measured) > noise else ""
-        told = f"Measured outside the traces it grew by {milliseconds(measured)} (± {milliseconds(noise)}){why}."
-        return f"{_growth_sentence(fall)} {told}"
+        return f"{_growth_sentence(fall)} {_measured_growth(fall, measured)}{why}."
     alone = _parts_alone(fall, noise)
     if abs(fall.growth_ms - measured) <= noise <= abs(measured):
         return (
@@ -145,6 +143,16 @@ def _traced_loss(fall: Waterfall) -> str:
             f"measured ones. Despite that, both growths agree: {grew}, where such steps {differ}. {alone}"
         )
     return f"{UNSTEADY}{grew}, where such steps {differ}. {alone}"
+
+
+def _measured_growth(fall: Waterfall, measured: float) -> str:
+    """Return what the steps outside of the windows grew by, as well as those many steps tell it."""
+    low, high = fall.measured_growth_low_ms, fall.measured_growth_high_ms
+    if low is None or high is None:
+        return f"Measured outside the traces it grew by {milliseconds(measured)}"
+    half = (high - low) / 2
+    told = f"{milliseconds(low, half)} to {milliseconds(high, half)}"
+    return f"Measured outside the traces it grew by {milliseconds(measured, half)} ({told})"
 
 
 def _growth_sentence(fall: Waterfall) -> str:

@@ -75,6 +75,8 @@ class Waterfall(msgspec.Struct, kw_only=True):
     growth_ms: float
     parts: list[WaterfallPart]
     measured_growth_ms: float | None = None  # of the step outside the profiler's windows
+    measured_growth_low_ms: float | None = None  # … its 95% interval, by those of both medians
+    measured_growth_high_ms: float | None = None
     noise_ms: float | None = None  # the two lie no further apart on a machine that runs evenly, 95 times of 100
     unsteady: bool = False  # they do, and recording cannot be why
     compute_inflation_ms: float | None = None  # of the compute part: the same kernels, slower

@@ -28,6 +28,8 @@ def add_measured_growth(fall: Waterfall, small: RunAnalysis, large: RunAnalysis)
     if before is None or after is None or before.measured_step_ms is None or after.measured_step_ms is None:
         return
     fall.measured_growth_ms = after.measured_step_ms - before.measured_step_ms
+    if (known := measured_growth(small, large)) is not None:
+        fall.measured_growth_low_ms, fall.measured_growth_high_ms = known.low, known.high
     if before.placebo_ms is None or after.placebo_ms is None:
         return
     on_cpu = large.activity == "cpu"
