@@ -152,3 +152,17 @@ def test_where_devices_bound_the_step_without_a_stall_its_cost_is_as_well_known_
     late = next(one for one in untold.findings if one.code == "host_stall")
     assert late.low_ms is not None and late.high_ms is not None and late.ms is not None
     assert late.high_ms - late.low_ms > 0.5 * late.ms  # nothing tells the mean step then
+
+
+@pytest.mark.parametrize("step_ms", [14.99, None])
+def test_a_host_that_alone_waits_for_its_device_is_named_however_much_that_costs(step_ms: float | None) -> None:
+    """Rank 1 reads the norm of each gradient: 53 waits a step, of 2.05 ms (1.36 to 2.56). The hosts bound the step.
+
+    Noise hid it beside launching, and rank 0, which waits for rank 1 for half of the step, was told nothing of that.
+    """
+    analysis, sentence = first("norms_read_rank1_n2", step_ms)
+    found = next(one for one in analysis.findings if one.code == "synchronising")
+    assert found.rank == 1 and found.low_ms is not None and found.high_ms is not None
+    assert found.low_ms <= 2.05 <= found.high_ms
+    if step_ms is None:
+        assert "rank 1" in sentence and "53 times a step" in sentence and "stands out" not in sentence

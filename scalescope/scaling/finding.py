@@ -237,6 +237,8 @@ GOES_WITH_IT = "goes_with_it"
 ANOMALY = "anomaly_detection"
 #: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
 BESIDES = "launches_besides"
+#: … and how many times a step its host alone waits for the device, or oftener than the others' hosts do, counted.
+WAITS_BESIDES = "synchronisations_besides"
 #: The figure of what a host takes in and around a block of launches that one rank alone makes, beside its operators.
 AROUND = "host_around"
 #: Evidence of a step without another finding: communication that nothing hides, or that nothing runs, for much of it.
@@ -331,10 +333,10 @@ def is_certain(finding: Finding) -> bool:
 
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
-    """Tell whether evidence says what a rank does beyond the others in every step: its inputs, launches of its own,
-    products that are longer without exception, or waits for the interpreter's lock; or how fast data were seen to move.
+    """Tell whether evidence says what a rank does beyond the others in every step: inputs, launches or waits for its
+    device, products that are longer without exception, or waits for the interpreter's lock; or how fast data move.
     """
-    return any(row.name in (INPUTS, BESIDES, AT_LEAST, LOCK_WAITS, BUS) for row in evidence)
+    return any(row.name in (INPUTS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS) for row in evidence)
 
 
 def is_by_turns(evidence: Sequence[EvidenceRow]) -> bool:

@@ -21,6 +21,7 @@ from scalescope.scaling.finding import (
     LOCK_WAITS,
     MAY_LOAD,
     READ_VALUES,
+    WAITS_BESIDES,
     Cure,
     EvidenceRow,
     Remedy,
@@ -95,10 +96,17 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 evidence=(
                     *_evidence(causes),
                     *(_read_values(scene, rank) if code == "synchronising" else ()),
+                    *(_waits_besides(causes) if code == "synchronising" and rank is not None else ()),
                     *([workers_row(scene.analysis)] if in_workers else []),
                 ),
                 remedy=Remedy(cure="cheaper_workers") if in_workers else _remedy(scene, code, causes),
             )
+
+
+def _waits_besides(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:
+    """Return how often a step a rank's host waits that does so more often than the others' in each of them."""
+    calls = sum(one.count or 0.0 for cause in causes for one in cause.evidence if one.kind == "call")
+    return (EvidenceRow(kind="figure", name=WAITS_BESIDES, calls=calls),) if calls else ()
 
 
 def _surest_first(causes: Sequence[HostCause]) -> tuple[bool, float]:
