@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from scalescope.records.folder import RunFolder
-from scalescope.records.sink import Sink, Sinks
+from scalescope.records.sink import PackageMissing, Sink, Sinks
 
 #: A key below `logger` → the class that it is, loaded when a job wants it.
 SINKS = {
@@ -31,6 +31,8 @@ def open_sinks(nodes: Mapping[str, Any], folder: RunFolder) -> Sinks:
             sinks.append(make(**options_of(node), dir=str(folder.path), group=info.study or info.name,
                               job_type=info.kind, run_name=info.name))  # fmt: skip
         except (ImportError, TypeError, ValueError) as error:
+            if isinstance(error, PackageMissing) and info.study and info.kind != "study":
+                continue  # the study says so before its first job
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             print(f"scalescope: logger {name} is left out: {reason}", file=sys.stderr)
     return Sinks(sinks)

@@ -21,6 +21,7 @@ from tests.wandb_transactions import config, find_transactions, history, read_re
 
 pytestmark = pytest.mark.job
 
+ROOT = Path(__file__).resolve().parent.parent
 SECRET = "planted-9d2e-secret"
 TRAINED = ("gpt_tiny-ddp-n1", "gpt_tiny-ddp-n2")
 STUDY = (
@@ -178,3 +179,18 @@ def named_metrics(model: Any) -> tuple[set[str], set[str]]:
     else:
         return set(), set()
     return named.union(*(one for one, _ in found)), patterns.union(*(two for _, two in found))
+
+
+def test_a_study_without_wandbs_package_says_so_once_before_its_first_job(tmp_path: Path) -> None:
+    """Not once a job, and of W&B's run of the analysis as well: five times the same line of a study of four jobs."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\n\nsys.modules['wandb'] = None\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "scalescope", "study", *STUDY, "gpu_counts=[1]", "with_sweep=false", "steps=4",
+         "profiler=none"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert said.count("wandb is not installed; pip install wandb, or logger=none") == 1
+    assert said.index("is not installed") < said.index("[1/1]")

@@ -1,6 +1,7 @@
 """`scalescope study`: train at several GPU counts, sweep what is sent, analyse, report."""
 
 from collections.abc import Callable
+from typing import Any
 
 from scalescope.cli import sweep, train
 from scalescope.cli.loggers import end_loggers, wandb_options
@@ -16,6 +17,7 @@ from scalescope.records.files import RowWriter
 from scalescope.records.folder import RunFolder
 from scalescope.records.package import CONF
 from scalescope.records.rows import TriedRow
+from scalescope.report.sinks.wandb import missing_package
 from scalescope.report.sinks.wandb_study import log_study
 from scalescope.report.text.cures import cure_what
 from scalescope.report.text.findings import following, why_nothing
@@ -58,6 +60,11 @@ def _run(argv: list[str], before: Callable[[], None], *, briefly: bool) -> int:
     study = plan_study(outline_study(argv, train.verb(), sweep.verb()))
     before()
     print(f"scalescope: {_announced(study)} → {study.outline.path}", flush=True)
+    logged = {
+        name: settings
+        for name, node in study.outline.settings.logger.items()
+        if (settings := wandb_options(name, node)) and not _is_missing(name, settings)
+    }
     try:
         folder, failed = run_study(study, _say)
         if study.outline.settings.try_advice:
@@ -67,12 +74,18 @@ def _run(argv: list[str], before: Callable[[], None], *, briefly: bool) -> int:
         end_loggers(RunFolder(study.outline.path).read_children())
     swept = any(plan.verb.name == "sweep" and plan.path.name not in study.done for plan in study.jobs)
     show(Asked([folder.path], points_were_shown=swept, briefly=briefly))
-    for name, node in study.outline.settings.logger.items():
-        if settings := wandb_options(name, node):
-            log_study(
-                folder, settings, pictures=not briefly
-            )  # the report has them, and who waits for it waits for these
+    for settings in logged.values():
+        # the report has the pictures, and who waits for it waits for these
+        log_study(folder, settings, pictures=not briefly)
     return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
+
+
+def _is_missing(name: str, settings: dict[str, Any]) -> bool:
+    """Tell whether a logger's package is not installed, and say so: once for all jobs."""
+    if (missing := missing_package(str(settings.get("mode")))) is None:
+        return False
+    _say(f"scalescope: logger {name} is left out: {missing}")
+    return True
 
 
 def _announced(study: PlannedStudy) -> str:

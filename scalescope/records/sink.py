@@ -10,6 +10,10 @@ import msgspec
 from scalescope.records.rows import RunStatus
 
 
+class PackageMissing(ImportError):
+    """A sink's own package is not installed: as true of each job of a study, which says it once."""
+
+
 class Sink(Protocol):
     """Where a running job tells of itself while it runs. Only rank 0 holds sinks."""
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from scalescope.records.console import as_typed
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import EndedBy, RunStatus, StepRow, SweepRow
+from scalescope.records.sink import PackageMissing
 from scalescope.report.redaction.pseudonyms import Pseudonyms
 from scalescope.report.redaction.report_data import pseudonyms_of
 from scalescope.report.redaction.structs import redacted, redacted_config
@@ -31,6 +33,13 @@ _PAUSE_S = 2.0  # between bursts of rows
 _OWN_LIMIT_S = 5.0  # beyond W&B's own limit, which its service keeps where that answers
 #: An alert's title, by what ended the job; else its status is.
 _TITLES: dict[EndedBy | None, str] = {"lost_rank": "Lost rank", "hang": "Hang"}
+
+
+def missing_package(mode: str) -> str | None:
+    """Return what to do where W&B's own package is not there, and is asked for; None where nothing is missing."""
+    if mode == "disabled" or find_spec("wandb") is not None:
+        return None
+    return "wandb is not installed; pip install wandb, or logger=none"
 
 
 class WandbSink:
@@ -60,6 +69,8 @@ class WandbSink:
     ) -> None:
         if mode not in ("offline", "online", "disabled"):
             raise ValueError(f"logger.wandb.mode={mode}: choose offline, online or disabled")
+        if (missing := missing_package(mode)) is not None:
+            raise PackageMissing(missing)
         self.dir = Path(dir)
         # a study says once where all of its runs are
         self._is_of_study = job_type != "analysis" and group is not None and group != run_name
