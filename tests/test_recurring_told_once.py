@@ -78,5 +78,5 @@ def test_the_wait_for_a_rank_that_saves_is_not_told_as_communication_without_a_c
     nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="none", evidence=(exposed,))
     run.findings = [nothing]
     told = beside_recurring(run)
-    assert told.startswith("Beside that nothing between the ranks is wrong: ") == said, told
+    assert told.startswith("Beside that nothing between the ranks is wrong. ") == said, told
     assert bool(told) == said

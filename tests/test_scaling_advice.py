@@ -128,7 +128,7 @@ def test_a_run_that_is_well_set_up_has_one_finding_nothing_and_says_what_the_com
     assert nothing.code == "nothing" and answer.advice == [] and answer.stragglers == []
     kinds = {row.name: row.share for row in nothing.evidence if row.kind == "activity"}
     assert kinds["matmul"] is not None and kinds["matmul"] > 0.3
-    assert "nothing between the ranks is wrong: the compute is" in run_verdict(answer).headline
+    assert "nothing between the ranks is wrong. The step is mostly compute: " in run_verdict(answer).headline
     assert "between" not in finding_text.headline(nothing, 10.0, 1), "one rank has nobody to wait for"
 
 

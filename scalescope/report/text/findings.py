@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
+from scalescope.report.text.codes.compute import mostly_compute
 from scalescope.report.text.codes.evidence import is_of_several
 from scalescope.report.text.codes.exchanges import exchanged
 from scalescope.report.text.codes.table import CODES
@@ -172,7 +173,8 @@ def headline(
                 f"trace tells: {because(finding)}."
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
-        return f"nothing {where} is wrong: {because(finding)}."
+        # two sentences: behind a colon what the compute is would read as what is wrong
+        return f"nothing {where} is wrong. {capitalized(mostly_compute(finding))}."
     if is_of_one_step(finding):
         return (
             f"{subject(finding)} {_verb(finding)} {milliseconds(finding.ms)} of the {step}, the only one "

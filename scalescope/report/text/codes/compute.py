@@ -122,9 +122,28 @@ def copies(finding: Finding) -> str:
 
 
 def nothing(finding: Finding) -> str:
+    """Return what the compute is, of which alone a step is told."""
+    return f"the compute is {kinds}" if (kinds := _kinds(finding)) else _ALL_THAT_IS_LEFT
+
+
+def mostly_compute(finding: Finding) -> str:
+    """Return the same of a step that loses nothing: that it is mostly compute, where that is so, and what that is."""
+    whole, kinds = row_of(finding, "compute"), _kinds(finding)
+    if whole is None or whole.share is None or whole.share < _MOSTLY:
+        return nothing(finding)
+    return f"the step is mostly compute: {kinds}" if kinds else _ALL_THAT_IS_LEFT
+
+
+_ALL_THAT_IS_LEFT = "what is left is the compute itself"
+#: A step of which so much is compute is called mostly that.
+_MOSTLY = 0.5
+
+
+def _kinds(finding: Finding) -> str:
+    """Return of which kinds of kernels the compute is, and what of it is done the long way; "" where none is known."""
     kinds = [row for row in finding.evidence if row.kind == "activity" and row.share is not None]
     if not kinds:
-        return "what is left is the compute itself"
+        return ""
     kinds_text = listing([f"{percent(row.share or 0.0, 0)} {row.name}" for row in kinds])
     peak, mfu = row_of(finding, "multiplying_of_peak"), row_of(finding, "mfu")
     reached = ""
@@ -132,7 +151,7 @@ def nothing(finding: Finding) -> str:
         reached = f"; multiplications run at {percent(peak.share, 0)} of the data sheet's peak"
     elif mfu is not None and mfu.share is not None:
         reached = f"; the step reaches {percent(mfu.share, 0)} of the data sheet's peak"
-    return f"the compute is {kinds_text}{reached}{_habits(finding)}"
+    return f"{kinds_text}{reached}{_habits(finding)}"
 
 
 #: What kernels do the long way, and what would do it in a short one.
