@@ -15,9 +15,14 @@ from scalescope.report.drawing.tables import Column, Table
 from scalescope.report.terminal.run import print_run
 from scalescope.report.terminal.study import print_study
 from scalescope.report.terminal.sweep import print_sweep
+from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import partition_table, waterfall_table
+from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.findings.derived import keep
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
+STALL = Finding(code="host_stall", rank=1, ms=4.0, low_ms=3.0, high_ms=5.0, fraction=0.1, backed="replay",
+                remedy=Remedy(cure="look_at_host"))  # fmt: skip
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
 
 
@@ -140,3 +145,13 @@ def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed() -> None:
         [sys.executable, "-c", script], cwd=root, env=asked, capture_output=True, text=True, timeout=200, check=True
     )
     assert "\x1b[3" not in plain.stdout, "NO_COLOR forbids colours"
+
+
+def test_what_may_help_most_is_told_once_above_the_list_and_names_the_rank() -> None:
+    """*What may help most*, the line in the list and *Begin with* told one advice three times."""
+    run = run_answer("r", 4)
+    keep(run, [STALL])
+    text = printed(lambda console: print_run(run, console), width=2000, terminal=False)
+    advice = run_verdict(run).advice
+    assert text.count(advice) == 1
+    assert f"What may help most, on rank 1: {advice}" in text

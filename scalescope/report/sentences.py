@@ -56,12 +56,17 @@ class Verdict:
     command: str = ""
 
     @property
+    def advice_title(self) -> str:
+        """What stands before the advice: on which rank it begins, where one alone is to do something."""
+        return "What may help most" if self.begins_on is None else f"What may help most, on rank {self.begins_on}"
+
+    @property
     def text(self) -> str:
         return " ".join(
             [
                 self.headline,
                 *self.sentences,
-                *([f"What may help most: {self.advice}"] if self.advice else []),
+                *([f"{self.advice_title}: {self.advice}"] if self.advice else []),
                 *([self.command] if self.command else []),
                 *self.notes,
             ]

@@ -1,4 +1,4 @@
-"""One run on a terminal: its verdict, where its step goes, what that costs, and what to begin with."""
+"""One run on a terminal: its verdict, with what may help most, where its step goes, and what that costs."""
 
 from rich.console import Console
 from rich.text import Text
@@ -82,10 +82,6 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         print_line(console, f"Noted: {reason}.", "dim")
     if line := profiling_line(answer):
         print_line(console, line)
-    if verdict.advice and answer.ranks and answer.quality.verdict != "unusable":  # the end is what is read first there
-        console.print()
-        where = f" rank {verdict.begins_on}" if verdict.begins_on is not None else ""
-        print_line(console, f"Begin with{where}: {verdict.advice}", "bold")
 
 
 def _print_compute(console: Console, run: RunAnalysis) -> None:

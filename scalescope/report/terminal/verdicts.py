@@ -4,7 +4,6 @@ from rich.console import Console
 from rich.text import Text
 
 from scalescope.report.advice.first import advice_sentence
-from scalescope.report.advice.unsteady import measure_again
 from scalescope.report.drawing.numbers import capitalized
 from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
@@ -22,7 +21,7 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
     for sentence in verdict.sentences:
         print_line(console, sentence)
     if verdict.advice:
-        print_line(console, f"What may help most: {verdict.advice}")
+        print_line(console, f"{verdict.advice_title}: {verdict.advice}")
     if verdict.command:
         console.print(Text(f"  {verdict.command}"), soft_wrap=True)  # a line's end within it would be pasted, too
 
@@ -49,7 +48,7 @@ def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> Non
         if not findings:
             return
     if unsteady:  # what the verdict says first comes before all that is priced by such steps
-        print_line(console, f"First {measure_again([run])}: the machine was unsteady. Of the profiled steps alone:")
+        print_line(console, "First measure again: the machine was unsteady. Of the profiled steps alone:")
     for number, one in enumerate(findings, 1 if recurring is None else 2):
         print_line(console, f"{number}. {finding_text.line(one, run, findings)}.")
         assert one.remedy is not None
