@@ -280,3 +280,18 @@ def test_a_length_has_no_digits_below_its_interval() -> None:
         "155.0 ms",
     )
     assert milliseconds(0.4213, 0.3) == "0.42 ms" and milliseconds(0.4213, 20.0) == "0 ms"
+
+
+@pytest.mark.parametrize("share", [0.84, 0.2, None])
+def test_one_run_of_an_unsteady_machine_says_what_its_steps_differ_by_where_rows_tell_that(share: float | None) -> None:
+    """Its answer held what waits for a core make of that, and its verdict said *the machine was unsteady* alone."""
+    run = unsteady(None, None if share is None else by_waits(share, 8.1))[1][-1]
+    verdict = run_verdict(run)
+    by_cores = share is not None and share > 0.5
+    assert ("the machine was unsteady: ranks waited for cores. Of the profiled" in verdict.headline) == by_cores
+    said = {
+        0.84: "Why: steps differ by how long a rank waited for a core, 8.1 ms in the mean. ",
+        0.2: "Why steps differ so from one to the next cannot be told: waits for a core make only 20% of that",
+    }.get(share or 0.0)
+    told = [one for one in verdict.sentences if one.startswith("Why")]
+    assert bool(said) == bool(told) and all(one.startswith(said or "") and one in verdict.cautions for one in told)

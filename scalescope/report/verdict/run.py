@@ -59,6 +59,8 @@ from scalescope.report.verdict.notes import (
     untold_sentences,
     window_sentences,
 )
+from scalescope.report.verdict.stepless import remedy_for, stepless_verdict
+from scalescope.report.verdict.why_unsteady import cause_of_unsteadiness, why_one_is_unsteady
 from scalescope.report.views import (
     lacking_ranks,
     rank_names,
@@ -68,7 +70,6 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_lost_in_noise, is_of_steady_steps
 from scalescope.scaling.finding_order import weight
-from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady
 
@@ -89,7 +90,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     Of a folder that mixes windows or jobs that comes first.
     """
     stepless = run.steps_by is None and run.ranks and run.quality.verdict != "unusable"
-    own = _stepless_verdict(run) if stepless else _step_verdict(run)
+    own = stepless_verdict(run) if stepless else _step_verdict(run)
     own = replace(own, sentences=(*untold_sentences(run), *slowed_sentences(run), *own.sentences))
     whose = run_label(run) + spoken_of(run)
     if run.quality.mixed is None:
@@ -160,7 +161,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         tuple(told.explained),
         told.advice,
         tuple(notes),
-        cautions_of([run]),
+        (*(one for one in (why_one_is_unsteady(run),) if one in told.explained), *cautions_of([run])),
         told.begins_on,
     )
 
@@ -313,8 +314,9 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.headline = against
     elif doubt := is_doubtful(run):
         told.level = "unknown"
-        told.headline = f"the machine was unsteady. Of the profiled steps alone: {told.headline}"
-        told.explained[:0] = [capitalized(against)] if against else []
+        cause = cause_of_unsteadiness([run])
+        told.headline = f"the machine was unsteady{cause}. Of the profiled steps alone: {told.headline}"
+        told.explained[:0] = [one for one in (why_one_is_unsteady(run), capitalized(against)) if one]
     elif was_unsteady(run):
         told.explained.insert(0, _NOTHING_ALL_THE_SAME if leaves_nothing_to_doubt(run) else _SURE_ALL_THE_SAME)
         told.explained += [capitalized(against)] if against else []
@@ -355,7 +357,7 @@ def _worse(one: Level, other: Level) -> Level:
 
 
 def _add_advice(run: RunAnalysis, told: _Told, loss: _Loss, *, unseen: bool) -> None:
-    advice = f"{_remedy(loss.lost[0][0], run)}." if loss.lost and 1 - loss.compute > 0.02 else ""
+    advice = f"{remedy_for(loss.lost[0][0], run)}." if loss.lost and 1 - loss.compute > 0.02 else ""
     best = best_advice(run, advice, unseen)
     beyond = told.has_lead and advice and not best.is_remedy
     advice = f"{advice.removesuffix('.')}; beyond that, {best.text}" if beyond else best.text
@@ -409,41 +411,3 @@ def _unseen_wait(run: RunAnalysis, lost: Sequence[tuple[Part, float]]) -> str:
     # split or not: with a rank whose trace is cut off it is split in the steps that are left of it
     spent = milliseconds(sum(ms for part, ms in lost if part.key in EXPOSED_COMMUNICATION))
     return f"{spent} are communication; whether ranks wait for {rank_names(lacking)} in it, these traces cannot tell."
-
-
-#: What is lost to one thing alone is said first where it is so much of what was recorded.
-_MOST_OF_IT = 0.5
-_MARK_STEPS = "for figures a step, call the profiler's step() after each iteration, or each call of generate()"
-
-
-def _stepless_verdict(run: RunAnalysis) -> Verdict:
-    """Return what traces say in which nothing tells steps: shares of what was recorded, and no step's time; without
-    whose they are.
-    """
-    label = run_label(run)
-    window = sum(rank.window_ms for rank in run.ranks)
-    shares = [(part, sum(rank.part_ms(part.key) for rank in run.ranks) / window if window else 0.0) for part in ALL]
-    compute = shares[0][1]
-    lost = sorted(((part, share) for part, share in shares[1:]), key=lambda item: -item[1])
-    told = [f"{percent(share)} {part.name}" for part, share in lost if share >= WORTH_SAYING * (1 - compute) > 0]
-    recorded = milliseconds(window / len(run.ranks))
-    where = f"{percent(compute)} is compute"
-    if lost and lost[0][1] >= _MOST_OF_IT:  # what most of it is comes first, and what that comes with
-        launched = round(sum(row.calls for row in run.kinds if row.share_of_compute is not None))
-        count = f", while {launched:,} kernels are launched" if lost[0][0].key == "idle_launch" and launched else ""
-        where = f"{percent(lost[0][1])} is {lost[0][0].name}{count}, recording and all, and {where}"
-        told = told[1:]
-    headline = f"no steps in the trace. Of the {recorded} recorded, {where}."
-    explained = (f"The rest is {listing(told)}.",) if told else ()
-    remedy = _remedy(lost[0][0], run) if lost and 1 - compute > 0.02 else ""
-    steps = _MARK_STEPS if run.framework == "torch" else ""
-    advice = f"{'; '.join(one for one in (remedy, steps) if one)}." if remedy or steps else ""
-    doubts = cautions_of([run])
-    return Verdict(label, level_of(compute), headline, explained, advice, doubts, doubts)
-
-
-def _remedy(part: Part, run: RunAnalysis) -> str:
-    """Return what may help a run against a part."""
-    return part.remedy_for(
-        run.activity, trains=run.trains, framework=run.framework, compiled=is_compiled(run), hosts=run.hosts
-    )

@@ -1,4 +1,4 @@
-"""Why the machine was unsteady while a series was measured, as far as steps' own rows tell; or why that is not told."""
+"""Why the machine was unsteady while a series or a run was measured, as far as rows of steps tell; or why not."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,7 @@ from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepsApart
 
+_UNTOLD = "Why steps differ so from one to the next cannot be told"
 #: Of fewer steps without a profiler, a slow moment is a good part.
 _MANY = 20
 
@@ -21,11 +22,7 @@ def why_unsteady(runs: Sequence[RunAnalysis]) -> str:
     """Return in a sentence why steps differ so. `runs`: those of a series' ends whose do."""
     told = _told(runs)
     if by_waits := _by_waits(told):
-        where = listing([f"{milliseconds(apart.waits_ms)} on {_on(run)}" for run, apart in by_waits])
-        return (
-            f"Why: steps differ by how long a rank waited for a core, {where} in the mean. "
-            "Other processes, or the job's own other threads, had it."
-        )
+        return _waited(listing([f"{milliseconds(apart.waits_ms)} on {_on(run)}" for run, apart in by_waits]))
     if told:
         (run, first), *others = told
         shares = [f"{percent(first.by_core_waits, 0)} of that on {_on(run)}"]
@@ -35,7 +32,24 @@ def why_unsteady(runs: Sequence[RunAnalysis]) -> str:
         why = "rows of too few steps tell how long ranks waited for a core"
     else:
         why = "nothing tells what else used the machine"
-    return f"Why steps differ so from one to the next cannot be told: {why}{_few(runs)}."
+    return f"{_UNTOLD}: {why}{_few(runs)}."
+
+
+def why_one_is_unsteady(run: RunAnalysis) -> str:
+    """Return the same of one run, on whatever it ran; "" where its rows do not tell what its steps differ by."""
+    apart = _apart(run)
+    if apart is None:
+        return ""
+    if apart.is_by_core_waits:
+        return _waited(milliseconds(apart.waits_ms))
+    return f"{_UNTOLD}: waits for a core make only {percent(apart.by_core_waits, 0)} of that{_few([run])}."
+
+
+def _waited(how_long: str) -> str:
+    return (
+        f"Why: steps differ by how long a rank waited for a core, {how_long} in the mean. "
+        "Other processes, or the job's own other threads, had it."
+    )
 
 
 def _few(runs: Sequence[RunAnalysis]) -> str:
