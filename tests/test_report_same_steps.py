@@ -27,7 +27,7 @@ from scalescope.report.text.findings import following, line, todo
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.top.cards import cards_of
 from scalescope.report.verdict.run import run_verdict
-from scalescope.report.views import collectives_table, grew_within_noise, partition_table
+from scalescope.report.views import collectives_table, grew_within_noise, partition_table, waterfall_table
 from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import WaterfallPart
@@ -209,18 +209,22 @@ def growth(parts: dict[str, float], inflation: float, noise: float, measured: fl
     [(GPT, 22.69), (RESNET, 50.72), ({"exposed_wait": 8.0, "idle_launch": -1.0}, 4.0), ({"exposed_wait": 5.0}, 15.0)],
 )
 def test_told_shares_of_a_growth_add_up_to_all_of_it(parts: dict[str, float], inflation: float) -> None:
-    """*62% slower compute, 25% exposed wait and 16% exposed transfer* is 103%."""
-    told = loss_sentence(growth(parts, inflation, 1.0, 27.2, 111.35))
-    head, _, back = told.rpartition("; ") if "came back" in told else (told, "", "")
-    shares = shares_of(head)
-    assert shares and abs(sum(shares) - sum(shares_of(back)) - 100) <= 1, told
+    """*62% slower compute, 25% exposed wait and 16% exposed transfer* is 103%, and *-3% the rest* is no share."""
+    fall = growth(parts, inflation, 1.0, 27.2, 111.35)
+    told = loss_sentence(fall)
+    shares = shares_of(told)
+    assert shares and min(shares) > 0 and abs(sum(shares) - 100) <= 1, told
+    *rows, _ = waterfall_table(fall).rows
+    assert sum(share for _, _, share, *_ in rows if isinstance(share, float)) == pytest.approx(1.0)
+    assert all((row[2] is None) == (isinstance(row[1], float) and row[1] < 0) for row in rows)
 
 
 def test_the_rest_of_a_growth_is_named(tmp_path: Path) -> None:
     fall = growth(GPT, 22.69, 23.6, 27.2, 111.35)
-    assert "62% are slower compute, 25% exposed wait, 16% exposed transfer and -3% the rest." in loss_sentence(fall)
-    card = lost_of(tmp_path, fall)
-    assert card == ["slower compute 22.7 ms", "exposed wait 9.2 ms", "exposed transfer 5.9 ms"], "no shares of a whole"
+    told = loss_sentence(fall)
+    assert "60% are slower compute, 24% exposed wait and 16% exposed transfer. Other parts became 1.2 ms" in told
+    assert told.endswith("shorter, within noise.")
+    assert lost_of(tmp_path, fall) == ["slower compute 60%", "exposed wait 24%", "exposed transfer 16%"]
 
 
 def test_a_growth_within_noise_has_no_shares_anywhere(tmp_path: Path) -> None:

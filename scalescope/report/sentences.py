@@ -17,6 +17,7 @@ from scalescope.report.drawing.numbers import (
     size,
 )
 from scalescope.report.drawing.parts import Part
+from scalescope.report.grown import lengthened_ms, shortened_ms
 from scalescope.report.text.waits.growth import waits_sentence
 from scalescope.report.views import grew_within_noise, waterfall_steps
 from scalescope.scaling.study_answer import Waterfall
@@ -162,44 +163,41 @@ def _measured_growth(fall: Waterfall, measured: float) -> str:
 
 def _growth_sentence(fall: Waterfall) -> str:
     """Return where a step's growth went, largest part first; what became shorter is said as given back."""
-    grown = milliseconds(fall.growth_ms)
-    shared, parts = _growth_parts(fall)
-    if not parts:
-        return f"The profiled step did not grow ({_span(fall)})."
-    if shared:
-        return f"Of the {grown} by which a step grew ({_span(fall)}), {parts}."
-    return f"A step grew by {grown} ({_span(fall)}): {parts}."
+    grew = f"A step grew by {milliseconds(fall.growth_ms)} ({_span(fall)})"
+    shared = f"Of the {milliseconds(fall.growth_ms)} by which a step grew ({_span(fall)})"
+    return _told_growth(fall, grew, shared, f"{grew}. Of what became longer")
 
 
 def _parts_alone(fall: Waterfall, noise_ms: float) -> str:
     """Return where the growth went of profiled steps that stand for no others; no digits below what they differ by."""
-    shared, parts = _growth_parts(fall, noise_ms)
-    if not parts:
-        return f"The profiled step did not grow ({_span(fall)})."
-    if shared:
-        return f"Of the growth of the profiled steps alone ({_span(fall)}), {parts}."
-    return f"Of the profiled steps alone ({_span(fall)}): {parts}."
+    alone = f"the profiled steps alone ({_span(fall)})"
+    shared = f"Of the growth of {alone}"
+    return _told_growth(fall, f"Of {alone}", shared, f"Of what became longer in {alone}", noise_ms)
 
 
-def _growth_parts(fall: Waterfall, noise_ms: float | None = None) -> tuple[bool, str]:
-    """Return the parts of a growth in words, and whether they are shares of it; "" where the step did not grow."""
+def _told_growth(fall: Waterfall, grew: str, shared: str, of_longer: str, noise_ms: float | None = None) -> str:
+    """Return the parts of a growth: shares that add up to all of what became longer, and what became shorter in ms.
+
+    `grew`: what parts in ms begin with; `shared`: shares of all of it; `of_longer`: shares where others became shorter.
+    """
     grown = fall.growth_ms
     if grown < READS_AS_ZERO_MS:
-        return False, ""
+        return f"The profiled step did not grow ({_span(fall)})."
     steps = sorted(waterfall_steps(fall), key=lambda step: -step[1])
+    whole, shorter = lengthened_ms(steps), shortened_ms(steps)
     more = [(part, ms) for part, ms in steps if ms / grown >= WORTH_SAYING]
     back = [(part, -ms) for part, ms in reversed(steps) if -ms / grown >= WORTH_SAYING]
+    came_back = [f"{milliseconds(ms, noise_ms)} {part.name}" for part, ms in back]
     if more and more[0][1] > grown:
-        # no share of a whole: parts that grew and parts that shrank make up for each other
-        shares = listing([f"{milliseconds(ms, noise_ms)} {part.name}" for part, ms in more])
-        return False, f"{shares}{_came_back([f'{milliseconds(ms, noise_ms)} {part.name}' for part, ms in back])}"
-    told = sum(ms / grown for _, ms in steps if abs(ms) / grown >= WORTH_SAYING)
-    shares = _shares([(part, ms / grown) for part, ms in more], 1 - told)
-    return True, f"{shares}{_came_back([f'{percent(ms / grown, 0)} {part.name}' for part, ms in back])}"
-
-
-def _came_back(shrunk: list[str]) -> str:
-    return f"; {listing(shrunk)} came back" if shrunk else ""
+        # parts that grew and parts that shrank make up for each other
+        told = listing([f"{milliseconds(ms, noise_ms)} {part.name}" for part, ms in more])
+        return f"{grew}: {told}{f'; {listing(came_back)} came back' if came_back else ''}."
+    shares = _shares([(part, ms / whole) for part, ms in more])
+    if not shorter:
+        return f"{shared}, {shares}."
+    within = ", within noise" if fall.noise_ms is not None and shorter <= fall.noise_ms else ""
+    less = f"{listing(came_back)} came back" if came_back else f"other parts became {milliseconds(shorter)} shorter"
+    return f"{of_longer}, {shares}. {capitalized(less)}{within}."
 
 
 def _span(fall: Waterfall) -> str:
@@ -210,12 +208,13 @@ def _span(fall: Waterfall) -> str:
 _REST = 0.01
 
 
-def _shares(shares: Sequence[tuple[Part, float]], rest: float) -> str:
+def _shares(shares: Sequence[tuple[Part, float]]) -> str:
     """Return `60% are slower compute, 25% exposed transfer, 12% exposed wait and 3% the rest`."""
     if not shares:
         return "no part makes up as much as a twentieth"
     first, *others = ((percent(share, 0), part.name) for part, share in shares)
-    left = [f"{percent(rest, 0)} the rest"] if abs(rest) >= _REST else []
+    rest = 1 - sum(share for _, share in shares)
+    left = [f"{percent(rest, 0)} the rest"] if rest >= _REST else []
     return listing([f"{first[0]} are {first[1]}", *(f"{share} {name}" for share, name in others), *left])
 
 

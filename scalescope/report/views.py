@@ -9,6 +9,7 @@ from scalescope.records.statistics import median_of_known
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, percent, size, span
 from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.grown import lengthened_ms, shortened_ms
 from scalescope.report.shares import shares_table
 from scalescope.scaling.answer import RankLoss, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Collective
@@ -103,21 +104,25 @@ def grew_within_noise(fall: Waterfall) -> bool:
 
 
 def waterfall_table(fall: Waterfall) -> Table:
-    """One row a part of the growth, in ms a step and as a share of the growth; the sum is the last row."""
+    """One row a part of the growth, in ms a step, and as a share of what became longer; the sum is the last row."""
     columns = [
         Column("part", "part"),
         Column("ms", "of the growth", "ms", 2),
-        Column("share_of_growth", "share", "%", 1, 100),
+        Column("share_of_growth", "share of what grew", "%", 1, 100),
         Column("meaning", "meaning"),
     ]
     grown, shared = fall.growth_ms, fall.growth_ms > 0 and not grew_within_noise(fall)
+    steps = waterfall_steps(fall)
+    whole = lengthened_ms(steps)
     rows: list[list[Cell]] = [
-        [part.name, ms, ms / grown if shared else None, part.meaning] for part, ms in waterfall_steps(fall)
+        [part.name, ms, ms / whole if shared and ms >= 0 else None, part.meaning] for part, ms in steps
     ]
+    all_of_it = shared and not shortened_ms(steps)
     rows.append(
-        ["growth", grown, 1.0 if shared else None, "The step there minus the step here; the parts add up to it."]
+        ["growth", grown, 1.0 if all_of_it else None, "The step there minus the step here; the parts add up to it."]
     )
     why = "the step grew by no more than noise" if grown > 0 else "the step did not grow"
+    why = "what became shorter is no share of what grew" if shared else why
     return Table(columns, rows, {"share_of_growth": why})
 
 

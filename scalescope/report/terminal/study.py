@@ -7,6 +7,7 @@ from rich.console import Console
 from scalescope.records.rows import SweepRow
 from scalescope.report.advice.unsteady import is_unsteady_series
 from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.grown import lengthened_ms
 from scalescope.report.panels.advice import tried_table
 from scalescope.report.replayed import beside_all
 from scalescope.report.terminal.console import print_line
@@ -89,14 +90,17 @@ def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) ->
     columns = [
         Column("part", "the step's growth"),
         Column("ms", "ms a step", "", 2),
-        Column("share", "% of the growth", "", 1, 100),
+        Column("share", "% of what grew", "", 1, 100),
     ]
-    grown = fall.growth_ms
-    shared = grown > 0 and not grew_within_noise(fall)
+    shared = fall.growth_ms > 0 and not grew_within_noise(fall)
+    steps = waterfall_steps(fall)
+    whole = lengthened_ms(steps)
     rows: list[list[Cell]] = [[f"step of {fall.from_world_size}", fall.from_step_ms, None]]
     rows += [
-        [f"+ {part.name}" if ms >= 0 else f"- {part.shrunk or part.name}", abs(ms), ms / grown if shared else None]
-        for part, ms in waterfall_steps(fall)
+        [f"+ {part.name}", ms, ms / whole if shared else None]
+        if ms >= 0
+        else [f"- {part.shrunk or part.name}", -ms, None]
+        for part, ms in steps
         if abs(ms) >= 0.005
     ]
     rows.append([f"step of {fall.to_world_size}", fall.to_step_ms, None])

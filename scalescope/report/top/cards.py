@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from scalescope.report.as_run import differs, is_likely, name_of_step, shown_efficiency, shown_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
+from scalescope.report.grown import lengthened_ms
 from scalescope.report.page import Card, Figure, JudgedBy, Stretch
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence
@@ -21,8 +22,6 @@ from scalescope.scaling.as_run.of_job import interval_of_job
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
 
-#: Shares that come within this of their whole add up to it, as they are rounded.
-_ADD_UP = 0.01
 _NO_MFU = "no peak is known for this device, or no FLOP count for this model"
 
 
@@ -177,16 +176,14 @@ def _mfu(mfu: float | None, of_measured: float | None) -> Figure:
 
 
 def _lost(study: StudyAnalysis, series: str) -> list[Stretch]:
-    """Return the growth to the largest count as a thin bar: how its positive parts compare at a glance."""
+    """Return the growth to the largest count as a thin bar: how the parts that became longer compare at a glance."""
     falls = [fall for fall in study.waterfall if fall.series == series]
     if not falls or falls[-1].growth_ms <= 0 or grew_within_noise(falls[-1]):
         return []
-    grown = falls[-1].growth_ms
-    more = sorted((step for step in waterfall_steps(falls[-1]) if step[1] > 0.005 * grown), key=lambda step: -step[1])
-    # else they are no shares of a whole: other parts shrank meanwhile
-    whole = abs(sum(ms for _, ms in more) - grown) <= _ADD_UP * grown
+    steps = waterfall_steps(falls[-1])
+    whole = lengthened_ms(steps)
+    more = sorted((step for step in steps if step[1] > 0.005 * whole), key=lambda step: -step[1])
     return [
-        Stretch(f"{1000 * ms / grown:.1f}", f"var({part.variable})",
-             f"{part.name} {percent(ms / grown, 0) if whole else milliseconds(ms)}")
+        Stretch(f"{1000 * ms / whole:.1f}", f"var({part.variable})", f"{part.name} {percent(ms / whole, 0)}")
         for part, ms in more
-    ]  # fmt: skip
+    ]

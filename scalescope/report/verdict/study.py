@@ -198,9 +198,10 @@ def _goes_to(last: ScalingPoint, fall: Waterfall, runs: Sequence[RunAnalysis], *
 
 def _traced(fall: Waterfall) -> str:
     """Return what most of a growth beyond noise is in the traces; "" where nothing is."""
-    most = largest_part(fall, waterfall_steps(fall))
+    steps = waterfall_steps(fall)
+    most = largest_part(fall, steps)
     if most is not None:
-        return loss_clause(fall, *most)
+        return loss_clause(fall, steps, *most)
     cuts_ms = cuts_cost_ms(fall)
     return cuts_clause(fall, cuts_ms) if cuts_ms is not None else ""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.parts import INFLATION, Part
+from scalescope.report.grown import shortened_ms
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
@@ -49,9 +50,9 @@ def largest_part(fall: Waterfall, steps: Sequence[tuple[Part, float]]) -> tuple[
     return part, ms
 
 
-def loss_clause(fall: Waterfall, part: Part, ms: float) -> str:
-    """Return what most of the growth is, to end a first sentence with."""
-    if ms > fall.growth_ms:  # no share of a whole: other parts shrank
+def loss_clause(fall: Waterfall, steps: Sequence[tuple[Part, float]], part: Part, ms: float) -> str:
+    """Return what most of the growth is, to end a first sentence with. `steps`: the growth's parts."""
+    if shortened_ms(steps):  # no share of a whole: other parts shrank
         return f"{part.name} makes a step {milliseconds(ms)} longer"
     return f"{percent(ms / fall.growth_ms, 0)} of the step's growth is {part.name}"
 
