@@ -10,6 +10,7 @@ import numpy as np
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import Ceilings, Device, Environment, StepPhase, StepRow, SweepRow, TrainFacts, Versions
+from scalescope.report.page import Bars
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import Efficiency, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import Collective, KernelRow, RankSplit, StepSplit, WaterfallPart
@@ -287,3 +288,9 @@ def run_with_steps(path: Path, job: Path, steady_ms: float, profiled_ms: float) 
             phase: StepPhase = "profile" if step in recorded else "steady"
             rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))
     return path
+
+
+def words(bars: Bars | None) -> str:
+    """Return what is told of bars, what is folded of that as well."""
+    assert bars is not None
+    return " ".join([bars.title, *bars.notes])

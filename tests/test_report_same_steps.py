@@ -35,7 +35,7 @@ from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
 from tests.projection_studies import make_pair
-from tests.report_samples import run_with_steps, write_study
+from tests.report_samples import run_with_steps, words, write_study
 
 DATA = Path(__file__).parent / "data"
 
@@ -86,26 +86,34 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     data = read_report_data(RunFolder(folder))
     (profiling,) = profiling_panels(data)
     assert taken is None or f"of the {milliseconds(fewer.traced_ms)} that {some} steps take" in profiling.sentence
-    # a run's own bar is of those steps, and says so
+    # a run's own bar is as long as the step that its card tells, cut by the shares of those steps, and says so
     own = run_bars(run)
-    assert own is not None and own.bars[0].label == "without recording" and own.bars[0].value == milliseconds(without)
+    assert own is not None and run.step_times is not None and run.step_times.measured_step_ms is not None
+    assert {one.value for one in own.bars} == {milliseconds(run.step_times.measured_step_ms)}
+    assert "cut by the shares" in own.title and not [one for one in own.legend if " ms" in one.label]
     by_itself = run_bars(msgspec.structs.replace(run, step_times=None))
-    assert f"The rest is told of {some} ones" in own.title and by_itself is not None
-    assert f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed." in by_itself.title
+    assert f"The rest is told of {some} ones" in words(own) and by_itself is not None
+    assert f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed." in words(by_itself)
 
 
 def test_bars_tables_and_growths_as_profiled_are_of_all_profiled_steps(folder: Path, run: RunAnalysis) -> None:
+    assert run.step_times is not None and run.step_times.measured_step_ms is not None
     alone = msgspec.structs.replace(run, world_size=1, as_run=None, ranks=run.ranks[:1])
     drawn = series_bars([alone, run])
-    assert drawn is not None and drawn.bars[1].label == "2 CPU ranks, as profiled"
-    assert "Bars are means of all profiled steps." in drawn.title
+    assert drawn is not None and drawn.bars[1].label == "2 CPU ranks"
+    assert drawn.bars[1].value == milliseconds(run.step_times.measured_step_ms), "as the card tells"
+    assert "Shares are means of all profiled steps." in words(drawn)
     lengths = [float(str(row[2])) for row in partition_table(run).rows]
-    assert drawn.bars[1].value == milliseconds(sum(lengths) / len(lengths))
+    assert f"{milliseconds(sum(lengths) / len(lengths))} on 2 CPU ranks with recording." in drawn.notes[0]
+    untimed = series_bars([msgspec.structs.replace(alone, step_times=None), run])
+    assert untimed is not None and untimed.bars[1].label == "2 CPU ranks, as profiled"
+    assert untimed.bars[1].value == milliseconds(sum(lengths) / len(lengths))
+    assert "Bars are means of all profiled steps." in words(untimed)
     (panel,) = partition_panels(read_report_data(RunFolder(folder)), legends=False)
     assert "without recording" in panel.sentence
     assert panel.sentence.endswith("The table is of all steps as profiled, recording included.")
     both = series_bars([msgspec.structs.replace(run, world_size=4), run])
-    assert both is not None and "of the profiled steps that can be replayed" in both.title
+    assert both is not None and "of the profiled steps that can be replayed" in words(both)
 
 
 def test_kinds_of_compute_add_up_to_the_compute_of_the_table_above_them(run: RunAnalysis) -> None:
@@ -144,7 +152,7 @@ def test_a_share_is_of_the_step_that_is_named_beside_it(run: RunAnalysis) -> Non
         assert one.ms is not None and one.fraction is not None
         of_it = one.ms / one.fraction
         profiled = of_it == pytest.approx(step, rel=0.01)  # else it is of steps with and without the cause
-        whole = f"{milliseconds(of_it)} step without recording" if profiled else "mean step"
+        whole = "profiled step" if profiled else "mean step"
         share = f", {percent(one.fraction)} of the {whole}"
         assert share in line(one, run) and share in todo(one, run) and share in shown(run)
     table = findings_table(run.findings, run)
@@ -156,8 +164,8 @@ def test_a_first_sentence_says_of_which_step_its_length_is(run: RunAnalysis) -> 
     """*At most 5.3 ms of the 119.6 ms step* stood above *as run a step takes 114.6 ms*."""
     assert step_of_job(run), "these profiled steps are others than the job's own"
     told = run_verdict(run)
-    which = re.findall(r" of the [\d.,]+ ms step( without recording)?", told.text)
-    assert all(which) and (which or "a step in the mean" in told.headline)
+    assert not re.findall(r" of the [\d.,]+ ms step", told.text), "how long that is, is told once, beside the job's own"
+    assert "of the profiled step" in told.text or "a step in the mean" in told.headline
 
 
 def test_what_all_steps_tell_is_a_share_of_their_mean(run: RunAnalysis) -> None:

@@ -22,7 +22,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy
 from scalescope.scaling.study_answer import write_answer
 from tests.report_browser import needs_chromium, open_page
-from tests.report_samples import LAUNCHING, run_answer, spread_study, write_run, write_study
+from tests.report_samples import LAUNCHING, run_answer, spread_study, words, write_run, write_study
 
 BUCKETS = Finding(code="small_buckets", ms=3.0, low_ms=2.0, high_ms=4.0, fraction=0.04, backed="replay",
                   remedy=Remedy(cure="larger_buckets", overrides=("strategy.bucket_mib=100",)))  # fmt: skip
@@ -119,18 +119,18 @@ def test_a_measured_step_beside_a_bar_of_another_length_says_by_how_much_they_ma
     assert runs[-1].step_times is not None
     runs[-1].step_times.measured_step_ms, runs[-1].step_times.placebo_ms = measured_ms, placebo_ms
     drawn = series_bars(runs)
-    assert drawn is not None and told in drawn.title
-    assert ("Without a profiler" in drawn.title) == bool(told) and "1 GPU;" not in drawn.title
+    assert drawn is not None and told in words(drawn)
+    assert ("Without a profiler" in words(drawn)) == bool(told) and "1 GPU;" not in words(drawn)
 
 
 def test_a_bar_of_other_steps_than_the_sentence_says_so() -> None:
     """A sentence of a step of 29.8 ms stood above a bar of 52.3: one of three steps was longer, and is not replayed."""
     run = replayed(50.0)
     drawn = run_bars(run)
-    assert drawn is not None and run.replay is not None and "not replay" not in drawn.title
+    assert drawn is not None and run.replay is not None and "not replay" not in words(drawn)
     run.replay = msgspec.structs.replace(run.replay, traced_ms=run.replay.traced_ms / 2)
     drawn = run_bars(run)
-    assert drawn is not None and "What is said as run is of the steps that can be replayed, 33.9 ms" in drawn.title
+    assert drawn is not None and "What is said as run is of the steps that can be replayed, 33.9 ms" in words(drawn)
 
 
 def test_a_series_has_a_bar_a_rank_count_and_few_of_many() -> None:
@@ -150,13 +150,32 @@ def test_bars_of_one_drawing_are_of_like_steps() -> None:
     assert two.as_run is not None and two.step_times is not None
     two.as_run.replayed_ms, two.as_run.step_ms = Interval(50.0, 45.0, 55.0), 54.0
     two.step_times.measured_step_ms, two.step_times.placebo_ms = 54.0, 3.0
-    assert [label for label, _ in widths(run_bars(two))] == ["without recording"]
+    by_itself = run_bars(two)
+    assert by_itself is not None and [(one.label, one.value) for one in by_itself.bars] == [("mean rank", "54.0 ms")]
     drawn = series_bars([alone, two])
-    assert [label for label, _ in widths(drawn)] == ["1 CPU rank, as profiled", "4 CPU ranks, as profiled"]
-    assert drawn is not None and "on 4 CPU ranks" in drawn.title
-    assert "step without recording is of 1 of them" in drawn.title, "advice is of that step"
+    assert drawn is not None and [label for label, _ in widths(drawn)] == ["1 CPU rank", "4 CPU ranks"]
+    assert "step without recording is of 1 of them" in words(drawn), "advice is of that step"
     both = series_bars([msgspec.structs.replace(two, world_size=2), two])
-    assert all(label.endswith("without recording") for label, _ in widths(both))
+    assert both is not None and {one.value for one in both.bars} == {"54.0 ms"}
+    assert "take 50.0 ms on 2 CPU ranks and 50.0 ms on 4 CPU ranks without recording." in words(both)
+    untimed = series_bars([msgspec.structs.replace(alone, step_times=None), two])
+    assert [label for label, _ in widths(untimed)] == ["1 CPU rank, as profiled", "4 CPU ranks, as profiled"]
+    assert untimed is not None and "on 4 CPU ranks" in words(untimed)
+
+
+def test_a_card_has_one_length_of_a_step_before_anything_is_unfolded(tmp_path: Path) -> None:
+    """130.6 ms, 148.0, 139.2, 103.4 ± 12.7 and 3.0 of recording stood there for one step, in lines of small print."""
+    answer = replayed(50.0, BUCKETS)
+    assert answer.as_run is not None and answer.step_times is not None
+    answer.as_run.replayed_ms, answer.as_run.step_ms = Interval(50.0, 45.0, 55.0), 54.0
+    answer.step_times.measured_step_ms, answer.step_times.placebo_ms = 54.0, 3.0
+    text = page_text(write_run(tmp_path / "run", 4), answer)
+    (caption,) = re.findall(r"<figcaption>(.*?)<ul", text)
+    assert "cut by the shares" in caption and len(caption.split()) < 40 and " ms" not in caption
+    figure = text[text.index('<figure class="bars"') : text.index("</figure>")]
+    assert set(re.findall(r"[\d.]+ ms", figure)) == {"54.0 ms"}
+    assert "which takes 50.0 ms without recording" in text, "folded, once"
+    assert text.index("which takes 50.0 ms") > text.index('<details class="more">')
 
 
 def test_a_step_that_only_the_traces_tell_is_not_called_measured(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from scalescope.scaling.as_run.of_job import interval_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
-from tests.report_samples import run_with_traces
+from tests.report_samples import run_with_traces, words
 
 JOB = Path(__file__).parent / "data" / "cpu_ddp_n2"
 
@@ -67,7 +67,7 @@ def test_the_step_as_run_is_the_jobs_own_and_the_parts_of_another_have_another_n
     assert name_of_step(answer) == "without recording"
     bars = run_bars(answer)
     assert bars is not None and "as run" not in [one.label for one in bars.bars]
-    assert "As run a step takes" in bars.title
+    assert "As run a step takes" in words(bars)
     print_run(answer, Console(file=(shown := StringIO()), width=400))
     text = shown.getvalue()
     assert "Where a profiled step goes without recording, a rank" in text and "Parallel efficiency without" in text

@@ -81,11 +81,15 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars of one scale, with the parts of the last one in the legend."""
+    """Bars of one scale, with the parts of the last one in the legend.
+
+    `title`: what they are, in a line or two; `notes`: of which steps, and which other lengths there are, to be folded.
+    """
 
     bars: list[Bar]
     legend: list[Stretch]
     title: str
+    notes: list[str] = field(default_factory=list)
 
 
 #: By what a card has its colour: a series by its efficiency, a run by what its step loses, a sweep by its links.
@@ -123,9 +127,11 @@ class Card:
 
     @property
     def folded(self) -> list[str]:
-        """The sentences that are folded: where nothing is drawn, the explanation stands open."""
+        """The paragraphs that are folded: where nothing is drawn, the explanation stands open."""
         notes = [note for note in self.verdict.notes if note not in self.verdict.cautions]
-        return [*(self.explained if self.bars is not None else ()), *notes]
+        drawn = [] if self.bars is None else [note for note in self.bars.notes if note not in self.verdict.sentences]
+        explained = self.explained if self.bars is not None else []
+        return [" ".join(told) for told in (explained, drawn, notes) if told]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from scalescope.scaling.verdicts.step_rows.doubt import (
 )
 
 #: A drawn step that is so near the measured one needs no word beside it.
-_AS_MEASURED = 0.01
+AS_MEASURED = 0.01
 
 _MISLEADS = "so the other steps may spend their time otherwise"
 
@@ -173,7 +173,7 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
         if times is None or times.measured_step_ms is None or run.growing is not None:
             continue
         off_ms = drawn_ms - times.measured_step_ms
-        if abs(off_ms) <= _AS_MEASURED * times.measured_step_ms:
+        if abs(off_ms) <= AS_MEASURED * times.measured_step_ms:
             continue
         if as_run and is_shown_alone(run):
             of_jobs.append(step_of_job(run, where))

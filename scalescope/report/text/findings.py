@@ -19,7 +19,7 @@ from scalescope.report.text.late.together import (
     with_the_others,
 )
 from scalescope.report.text.long import and_then, with_cause
-from scalescope.report.text.of_step import share
+from scalescope.report.text.of_step import share, step_named
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
     EXPOSED,
@@ -147,9 +147,9 @@ def headline(
 ) -> str:
     """Return what a finding costs a step, in a sentence; `ranks`: of the job; `alone`: nothing else may cost it;
     `beside`: another rank is late for sure, and what this one may cost is no figure to lay beside that one's; `which`:
-    what the step is where it is not the one as run, such as `without recording`.
+    what the step is where it is not the one as run, such as `without recording`, or PROFILED.
     """
-    step = f"{milliseconds(step_ms)} step {which}".rstrip()
+    step = step_named(step_ms, which)
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:

@@ -5,7 +5,14 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.of_job import SAME, is_step_of_job
 from scalescope.scaling.finding import Finding, is_of_steady_steps
 
-_MEAN = "mean"
+_MEAN, _WITHOUT = "mean", "without recording"
+#: What a step is called whose length is told once, beside the job's own: how long it is, is not told again.
+PROFILED = "profiled"
+
+
+def step_named(step_ms: float, which: str) -> str:
+    """Return `140.0 ms step`, with which one it is behind it, or `profiled step` where how long that is, is told."""
+    return "profiled step" if which == PROFILED else f"{milliseconds(step_ms)} step {which}".rstrip()
 
 
 def of_step(run: RunAnalysis, finding: Finding) -> str:
@@ -30,11 +37,11 @@ def of_step(run: RunAnalysis, finding: Finding) -> str:
     if is_step_of_job(told):
         return ""
     # what is there now and then is a share of the mean of steps with and without it
-    return "without recording" if abs(own - told.parts_ms.value) <= SAME * told.parts_ms.value else _MEAN
+    return _WITHOUT if abs(own - told.parts_ms.value) <= SAME * told.parts_ms.value else _MEAN
 
 
 def share(finding: Finding, run: RunAnalysis | None) -> str:
-    """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the 140.0 ms step without recording`.
+    """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the profiled step`.
 
     "" without any.
     """
@@ -45,4 +52,5 @@ def share(finding: Finding, run: RunAnalysis | None) -> str:
         return told
     if which == _MEAN:  # how long that is, beside the median's length, would be a further length of one step
         return f"{told} of the mean step"
-    return f"{told} of the {milliseconds(finding.ms / finding.fraction)} step {which}"
+    # the profiled ones are others than the job's own, beside whose length theirs is told
+    return f"{told} of the {step_named(finding.ms / finding.fraction, PROFILED if which == _WITHOUT else which)}"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.drawing.parts import Part
+from scalescope.report.text.of_step import step_named
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
     Finding,
@@ -51,7 +52,7 @@ def unexplained_loss(
     if run.findings[0].code in (part.key, key):
         return ""  # which says itself how much is bare, and what of that can be had
     count = _calls(run) if key in _COMMUNICATION else ""
-    step = f"{milliseconds(step_ms)} step {which}".rstrip()
+    step = step_named(step_ms, which)
     return (
         f"{milliseconds(ms)} of the {step} are {name}{count}, and what is found explains "
         f"no more than {milliseconds(explained)} of it; "

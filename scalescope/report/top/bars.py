@@ -2,6 +2,9 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
 
 from scalescope.report.as_run import (
     differs,
@@ -13,10 +16,10 @@ from scalescope.report.as_run import (
     step_of_job,
 )
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import milliseconds, percent, rank_list
+from scalescope.report.drawing.numbers import listing, milliseconds, percent, rank_list
 from scalescope.report.page import Bar, Bars, Stretch
 from scalescope.report.replayed import beside_all, fewer_replayed
-from scalescope.report.steadiness import beside_measured
+from scalescope.report.steadiness import AS_MEASURED, beside_measured
 from scalescope.report.text.late.rank import LateRank, late_rank, splits_of
 from scalescope.report.text.recurring import is_told
 from scalescope.report.views import devices
@@ -33,14 +36,24 @@ _SEEN = 0.002
 
 
 def run_bars(run: RunAnalysis) -> Bars | None:
-    """Return the mean rank's step, as profiled and, where that is another, as run; None where the traces tell none."""
+    """Return the mean rank's step, as profiled and, where that is another, as run; None where the traces tell none.
+
+    Where the steps that its parts are of are longer or shorter than the one that is told, it is that one, cut by their
+    shares: one length of one step.
+    """
     if not run.ranks or run.quality.verdict == "unusable":
         return None
     bars = _bars_of(run, "")
-    drawn = _drawn(bars)
-    drawn = Bars(drawn.bars, drawn.legend, f"{drawn.title}{_of_others(run)}{_measured([(run, '', bars)])}")
-    late = late_rank(run)
-    return drawn if late is None else _with_late_rank(drawn, late, splits_of(run))
+    told_ms, late = _told_ms(run, bars), late_rank(run)
+    notes = [*_of_others(run), *_measured([(run, "", bars)])]
+    if told_ms is None or not _is_another(told_ms, bars):
+        drawn = replace(_drawn(bars), notes=notes)
+        return drawn if late is None else _with_late_rank(drawn, late, splits_of(run))
+    scale = told_ms / _length(bars)
+    cut = replace(_cut_by_shares([("mean rank", _scaled(bars[-1][1], scale))]), notes=notes)
+    if late is None:
+        return cut
+    return _with_late_rank(cut, replace(late, ms=scale * late.ms), _scaled(splits_of(run), scale), shares=True)
 
 
 def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
@@ -56,9 +69,52 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
         for run in chosen
         for where in [devices(run.world_size, run.activity)]
     ]
-    drawn = _drawn([bar for _, _, bars in by_run for bar in bars])
-    title = f"{drawn.title}{_which_steps(chosen, profiled=profiled)}{_measured(by_run, profiled=profiled)}"
-    return Bars(drawn.bars, drawn.legend, title)
+    which = _which_steps(chosen, profiled=profiled)
+    notes = [*_measured(by_run, profiled=profiled)]
+    told = [(where, bars, told_ms) for run, where, bars in by_run if (told_ms := _told_ms(run, bars)) is not None]
+    if len(told) < len(by_run) or not any(_is_another(told_ms, bars) for _, bars, told_ms in told):
+        notes = [f"Bars are {which}", *notes] if which else notes
+        return replace(_drawn([bar for _, _, bars in by_run for bar in bars]), notes=notes)
+    cut = [(where, _scaled(bars[-1][1], told_ms / _length(bars))) for where, bars, told_ms in told]
+    lengths = listing([f"{milliseconds(_length(bars))} on {where}" for where, bars, _ in told])
+    recording = "with" if profiled else "without"
+    notes = [f"The profiled steps, whose shares are drawn, take {lengths} {recording} recording.", *notes]
+    return replace(_cut_by_shares(cut), notes=[*notes[:1], *([f"Shares are {which}"] if which else []), *notes[1:]])
+
+
+#: What stands beside each bar, and each rank's parts of its step.
+_Given = Sequence[tuple[str, Sequence[Split]]]
+
+
+def _length(bars: _Given) -> float:
+    """Return how long the step of the last bar is, ms."""
+    return statistics.fmean(one.window_ms for one in bars[-1][1])
+
+
+def _told_ms(run: RunAnalysis, bars: _Given) -> float | None:
+    """Return the one length that is told of a run's step, ms: the measured one.
+
+    None where it is not measured, or no length is all steps', or where the step is drawn both as profiled and as run.
+    """
+    if run.step_times is None or run.steps_by is None or len(bars) > 1 or not _length(bars):
+        return None
+    if run.growing is not None or (run.recurring is not None and is_told(run)):
+        return None
+    return run.step_times.measured_step_ms
+
+
+def _is_another(told_ms: float, bars: _Given) -> bool:
+    """Tell whether that is another length than the drawn step's."""
+    return abs(_length(bars) - told_ms) > AS_MEASURED * told_ms
+
+
+def _scaled(splits: Sequence[Split], scale: float) -> list[Split]:
+    """Return ranks' steps, so many times as long, cut by the same shares."""
+    lengths = ("window", *(part.key for part in parts.ALL))
+    return [
+        msgspec.structs.replace(one, **{f"{key}_ms": scale * getattr(one, f"{key}_ms") for key in lengths})
+        for one in splits
+    ]
 
 
 def _which_steps(runs: Sequence[RunAnalysis], *, profiled: bool) -> str:
@@ -69,37 +125,38 @@ def _which_steps(runs: Sequence[RunAnalysis], *, profiled: bool) -> str:
         last = runs[-1]
         own = statistics.fmean(one.window_ms / max(one.steps, 1) for one in last.ranks)
         beside = beside_all(last, own)
-        return f" Bars are means of all profiled steps.{f' {beside}' if beside else ''}"
-    return " Bars are of the profiled steps that can be replayed, all but a window's last."
+        return f"means of all profiled steps.{f' {beside}' if beside else ''}"
+    return "of the profiled steps that can be replayed, all but a window's last."
 
 
-def _measured(
-    by_run: Sequence[tuple[RunAnalysis, str, Sequence[tuple[str, Sequence[Split]]]]], *, profiled: bool = False
-) -> str:
-    """Return what the steps took without a profiler, where the bars nearest to them are of other lengths; else "".
+def _measured(by_run: Sequence[tuple[RunAnalysis, str, _Given]], *, profiled: bool = False) -> list[str]:
+    """Return what the steps took without a profiler, where those that are drawn are of other lengths; else nothing.
 
     `profiled`: those are of the steps as profiled.
     """
     nearest = [
-        (run, where, statistics.fmean(one.window_ms for one in bars[-1][1]), differs(run) and not profiled)
+        (run, where, _length(bars), differs(run) and not profiled)
         for run, where, bars in by_run
         if run.steps_by is not None
     ]
     told = beside_measured(nearest)
-    return f" {told}" if told else ""
+    return [told] if told else []
 
 
-def _of_others(run: RunAnalysis) -> str:
-    """Return that what is said of the step as run is of other steps than those that are drawn as profiled; else ""."""
+def _of_others(run: RunAnalysis) -> list[str]:
+    """Return that what is said of the step as run is of other steps than those that are drawn as profiled, if it is."""
     told = of_other_steps(run, "the profiled bar", _OTHERS)
     beside = run.step_times is not None and bool(step_of_job(run))  # which says it, and stands behind this
     if is_shown_alone(run) and not beside and (fewer := fewer_replayed(run)) is not None:
         told = f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed."
-    return f" {told}" if told else ""
+    return [told] if told else []
 
 
-def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split]) -> Bars:
-    """Return the bars with the late rank's own step and the others', in which they wait for what is hatched in its."""
+def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split], *, shares: bool = False) -> Bars:
+    """Return the bars with the late rank's own step and the others', in which they wait for what is hatched in its.
+
+    `shares`: parts are told by these.
+    """
     others = [one for one in splits if one.rank not in late.ranks]
     named = f"rank {others[0].rank}" if len(others) == 1 else f"the other {len(others)}, mean"
     late_ones = [one for one in splits if one.rank in late.ranks]
@@ -108,12 +165,15 @@ def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split]) -> Bar
     alone = Stretch(
         f"{100 * late.ms / longest:.3f}",
         f"repeating-linear-gradient(45deg,var(--ink) 0 2px,var({parts.BY_KEY[late.part].variable}) 2px 6px)",
-        f"{whose} alone {milliseconds(late.ms)}",
+        f"{whose} alone {percent(late.ms / longest, 0) if shares else milliseconds(late.ms)}",
     )
-    bars = [_bar(f"{whose}, late", late_ones, longest, late, alone), _bar(named, others, longest)]
+    bars = [
+        _bar(f"{whose}, late", late_ones, longest, late, alone, shares=shares),
+        _bar(named, others, longest, shares=shares),
+    ]
     does = "does" if len(late.ranks) == 1 else "do"
     title = f"{drawn.title} Hatched: what {whose} alone {does}, while the others come to wait."
-    return Bars([*drawn.bars, *bars], [*drawn.legend, alone], title)
+    return Bars([*drawn.bars, *bars], [*drawn.legend, alone], title, drawn.notes)
 
 
 def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
@@ -147,24 +207,46 @@ def _label(where: str, which: str) -> str:
     return ", ".join(filter(None, (where, which)))
 
 
-def _drawn(given: Sequence[tuple[str, Sequence[Split]]]) -> Bars:
+def _drawn(given: _Given) -> Bars:
+    """Return steps as bars, with the parts of the last one in ms."""
+    whose = f" Figures: {given[-1][0]}." if len(given) > 1 else ""
+    return _in_one_scale(given, f"Where the mean rank's step goes.{whose}", shares=False)
+
+
+def _cut_by_shares(given: _Given) -> Bars:
+    """Return the measured steps as bars, cut by the shares of the profiled ones, which are of other lengths."""
+    whose = f" Shares: {given[-1][0]}." if len(given) > 1 else ""
+    title = f"The step as run, measured, cut by the shares that its parts have of the profiled steps.{whose}"
+    return _in_one_scale(given, title, shares=True)
+
+
+def _in_one_scale(given: _Given, title: str, *, shares: bool) -> Bars:
     longest = max(statistics.fmean(one.window_ms for one in ranks) for _, ranks in given) or 1.0
-    bars = [_bar(label, ranks, longest) for label, ranks in given]
-    label = given[-1][0]
+    bars = [_bar(label, ranks, longest, shares=shares) for label, ranks in given]
+    whole = _length(given) or 1.0
     found = {part: [statistics.fmean(one.part_ms(part.key) for one in own) for _, own in given] for part in parts.ALL}
+    sizes = {part: percent(own[-1] / whole, 0) if shares else milliseconds(own[-1]) for part, own in found.items()}
     legend = [
-        Stretch("", f"var({part.variable})", f"{part.name} {milliseconds(own[-1])}")
+        Stretch("", f"var({part.variable})", f"{part.name} {sizes[part]}")
         for part, own in found.items()
         if max(own) >= _SEEN * longest
     ]
-    whose = f" Figures: {label}." if len(given) > 1 else ""
-    return Bars(bars, legend, f"Where the mean rank's step goes.{whose}")
+    return Bars(bars, legend, title)
 
 
 def _bar(
-    label: str, ranks: Sequence[Split], longest: float, late: LateRank | None = None, alone: Stretch | None = None
+    label: str,
+    ranks: Sequence[Split],
+    longest: float,
+    late: LateRank | None = None,
+    alone: Stretch | None = None,
+    *,
+    shares: bool = False,
 ) -> Bar:
-    """Return the mean of some ranks' steps as a bar; of a late rank, with what it does `alone` first."""
+    """Return the mean of some ranks' steps as a bar; of a late rank, with what it does `alone` first.
+
+    `shares`: its parts are known by their shares alone.
+    """
     window = statistics.fmean(one.window_ms for one in ranks)
     stretches = [alone] if alone is not None else []
     for part in parts.ALL:
@@ -172,6 +254,7 @@ def _bar(
         if late is not None and part.key == late.part:
             ms -= late.ms
         if ms >= _SEEN * longest:
-            told = f"{part.name}: {milliseconds(ms)}, {percent(ms / window if window else 0.0)}"
+            share = percent(ms / window if window else 0.0)
+            told = f"{part.name}: {share if shares else f'{milliseconds(ms)}, {share}'}"
             stretches.append(Stretch(f"{100 * ms / longest:.3f}", f"var({part.variable})", told))
     return Bar(label, milliseconds(window), stretches)

@@ -11,7 +11,6 @@ from scalescope.report.as_run import (
     instead_of_its_own,
     is_likely,
     name_of_shown,
-    name_of_step,
     not_reached,
     shown_step,
     step_of_job,
@@ -37,6 +36,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.growing import growing_advice, growing_clause
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
+from scalescope.report.text.of_step import PROFILED, step_named
 from scalescope.report.text.recurring import (
     beside_recurring,
     is_told,
@@ -204,15 +204,12 @@ def _loss(run: RunAnalysis) -> _Loss:
 def _which(run: RunAnalysis) -> str:
     """Return what the step is called whose parts are told where another one's length is, too; else ""."""
     if step_of_job(run):
-        return name_of_step(run)
+        return PROFILED
     return name_of_shown(run) if run.recurring is not None and leads(run) else ""
 
 
 def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:
-    # where the step as run is told beside it, the profiled one's length is told with that, once
-    step = f"{milliseconds(loss.step_ms)} step {_which(run)}".rstrip()
-    step = "profiled step" if run.findings and step_of_job(run) else step
-    share = f"{percent(loss.compute)} of the {step} is compute"
+    share = f"{percent(loss.compute)} of the {step_named(loss.step_ms, _which(run))} is compute"
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
 
