@@ -145,6 +145,17 @@ def test_a_closed_section_says_how_many_panels_besides_the_one_it_quotes(study_p
     assert not any(re.search(r"\(\d+ more\)", one) for one in gists)
 
 
+def test_a_closed_section_ends_in_a_whole_sentence(study_page: Path) -> None:
+    """*First measure again on a quiet machine, or in more windows, with profiler.repeat=4. Of the prof…* stood there."""
+    page = html.unescape(outside_scripts(study_page.read_text())).replace("\N{NO-BREAK SPACE}", " ")
+    gists = [one.split(" (inside:")[0].strip() for one in re.findall(r'class="gist">(.*?)</', page, flags=re.S)]
+    assert len(gists) > 8 and all(one.endswith(".") for one in gists), gists
+    assert "line-clamp" not in page, "nor are they cut by how wide the window is"
+    panels = [" ".join(one.split()) for one in re.findall(r'<p class="sentence">(.*?)</p>', page, flags=re.S)]
+    shorter = [one for one in gists if any(told.startswith(f"{one} ") for told in panels)]
+    assert shorter and max(map(len, shorter)) <= 170, "of many sentences the first ones"
+
+
 def test_the_csv_holds_the_tables_own_figures(study_page: Path) -> None:
     text = study_page.read_text()
     links = dict(re.findall(r'download="([^"]+)" href="data:text/csv;charset=utf-8;base64,([^"]+)"', text))

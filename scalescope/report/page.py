@@ -35,6 +35,9 @@ _PAGE_ROWS, _CSV_ROWS = 250, 2000
 _LONG_CELL = 40  # characters
 #: Of a kernel's name, before its middle is left to the cell's title.
 _LONG_NAME = 44
+#: What a folded section says is so many characters at most, if its first sentence is.
+_GIST = 170
+_NEXT_SENTENCE = re.compile(r"(?<=[a-z0-9)%][.]) (?=[A-Z0-9])")
 _FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s|batches/s)\b")
 
 _TERMS = (
@@ -329,8 +332,17 @@ def _version() -> str:
 
 
 def _gist(first: Panel | Drawing, *, several: bool) -> str:
-    """Return what a folded section says, by the first that stands in it; of whom, where a page tells of several."""
-    return f"{first.subject}: {first.sentence}" if several and first.subject else first.sentence
+    """Return what a folded section says, by the first that stands in it; of whom, where a page tells of several.
+
+    Whole sentences: as many as two lines hold, and at least one.
+    """
+    told = f"{first.subject}: {first.sentence}" if several and first.subject else first.sentence
+    gist, *rest = _NEXT_SENTENCE.split(told)
+    for one in rest:
+        if len(gist) + len(one) >= _GIST:
+            break
+        gist = f"{gist} {one}"
+    return gist
 
 
 def _section_view(section: Section, specs: dict[str, Spec], *, several: bool) -> _SectionView:
