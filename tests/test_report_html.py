@@ -146,7 +146,7 @@ def test_a_closed_section_says_how_many_panels_besides_the_one_it_quotes(study_p
 
 
 def test_a_closed_section_ends_in_a_whole_sentence(study_page: Path) -> None:
-    """*First measure again on a quiet machine, or in more windows, with profiler.repeat=4. Of the prof…* stood there."""
+    """*First measure again on a quiet machine, or in more windows, with profiler.repeat=4. Of th…* stood there."""
     page = html.unescape(outside_scripts(study_page.read_text())).replace("\N{NO-BREAK SPACE}", " ")
     gists = [one.split(" (inside:")[0].strip() for one in re.findall(r'class="gist">(.*?)</', page, flags=re.S)]
     assert len(gists) > 8 and all(one.endswith(".") for one in gists), gists
