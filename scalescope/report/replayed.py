@@ -64,10 +64,15 @@ def fewer_replayed(run: RunAnalysis) -> Replayed | None:
 def beside_all(run: RunAnalysis, all_ms: float) -> str:
     """Return of which steps a run's mean of all profiled ones is, and of which the one without recording; "" where no
     other one is told."""
+    fewer, without = fewer_replayed(run), without_recording(run)
+    if fewer is None or not without:
+        return ""
+    return f"{milliseconds(all_ms)} is the mean of all {fewer.of} profiled steps, recording included; {without}."
+
+
+def without_recording(run: RunAnalysis) -> str:
+    """Return of how many profiled steps the one without recording is, and how long that is; "" where it is of all."""
     fewer, told = fewer_replayed(run), run.as_run
     if fewer is None or told is None or told.replayed_ms is None:
         return ""
-    return (
-        f"{milliseconds(all_ms)} is the mean of all {fewer.of} profiled steps, recording included; the "
-        f"{milliseconds(told.replayed_ms.value)} step without recording is of {fewer.steps} of them."
-    )
+    return f"the {milliseconds(told.replayed_ms.value)} step without recording is of {fewer.steps} of them"

@@ -87,6 +87,7 @@ def print_closing(study: StudyAnalysis, runs: Sequence[RunAnalysis], console: Co
 
 def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) -> None:
     title = f"{fall.series}: from {devices(fall.from_world_size, activity)} to {devices(fall.to_world_size, activity)}"
+    title = f"{title}, in the profiled steps"  # the table above is of the measured ones
     columns = [
         Column("part", "the step's growth"),
         Column("ms", "ms a step", "", 2),

@@ -18,7 +18,7 @@ from scalescope.report.as_run import (
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, milliseconds, percent, rank_list
 from scalescope.report.page import Bar, Bars, Stretch
-from scalescope.report.replayed import beside_all, fewer_replayed
+from scalescope.report.replayed import beside_all, fewer_replayed, without_recording
 from scalescope.report.steadiness import AS_MEASURED, beside_measured
 from scalescope.report.text.late.rank import LateRank, late_rank, splits_of
 from scalescope.report.text.recurring import is_told
@@ -77,9 +77,12 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
         return replace(_drawn([bar for _, _, bars in by_run for bar in bars]), notes=notes)
     cut = [(where, _scaled(bars[-1][1], told_ms / _length(bars))) for where, bars, told_ms in told]
     lengths = listing([f"{milliseconds(_length(bars))} on {where}" for where, bars, _ in told])
-    recording = "with" if profiled else "without"
-    notes = [f"The profiled steps, whose shares are drawn, take {lengths} {recording} recording.", *notes]
-    return replace(_cut_by_shares(cut), notes=[*notes[:1], *([f"Shares are {which}"] if which else []), *notes[1:]])
+    if not profiled and all(step_of_job(run) for run in chosen):
+        return replace(_cut_by_shares(cut), notes=notes)  # which say how long those are
+    beside = without_recording(chosen[-1]) if profiled else ""
+    recording = f"{'with' if profiled else 'without'} recording{f'; {beside}' if beside else ''}"
+    of_them = f"The profiled steps, whose shares are drawn, take {lengths} {recording}."
+    return replace(_cut_by_shares(cut), notes=[of_them, *notes])
 
 
 #: What stands beside each bar, and each rank's parts of its step.
