@@ -157,10 +157,7 @@ def test_bars_of_one_drawing_are_of_like_steps() -> None:
     assert "step without recording is of 1 of them" in words(drawn), "advice is of that step"
     both = series_bars([msgspec.structs.replace(two, world_size=2), two])
     assert both is not None and {one.value for one in both.bars} == {"54.0 ms"}
-    assert (
-        "take 50.0 ms on 2 CPU ranks and 50.0 ms on 4 CPU ranks without recording; they are those that can be replayed."
-        in words(both)
-    )
+    assert words(both).count("takes 50.0 ms without recording") == 2
     untimed = series_bars([msgspec.structs.replace(alone, step_times=None), two])
     assert [label for label, _ in widths(untimed)] == ["1 CPU rank, as profiled", "4 CPU ranks, as profiled"]
     assert untimed is not None and "on 4 CPU ranks" in words(untimed)
