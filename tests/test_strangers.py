@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.cli import front_door
+from scalescope.records.outputs.sweep_logs import is_log
 
 DATA = Path(__file__).parent / "data"
 
@@ -58,6 +59,29 @@ def test_a_file_that_is_something_else_is_told_so_by_name_or_content(
     ):
         assert front_door.main(["analyze", str(path)]) == 2
         assert f"{path} is no trace but {what}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["analyze", "report", "compare", "import"])
+@pytest.mark.parametrize("name", ["sweep.md", "notes"])
+def test_a_page_that_tells_of_a_log_is_none(
+    verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = (DATA / "nccl_tests" / "plain.txt").read_text()
+    page = tmp_path / name
+    page.write_text(f"# nccl-tests\n\nWhat it prints of two H200s:\n\n```\n{log}```\n")
+    words = [str(page)] * (2 if verb == "compare" else 1) + ["--out", str(tmp_path / "out")] * (verb == "import")
+    assert front_door.main([verb, *words]) == 2
+    said = capsys.readouterr().err
+    reads_logs = verb in ("compare", "import")
+    assert "no trace but a log" not in said and not (tmp_path / "out").exists()
+    assert "is a page of text, and no log" in said if reads_logs else name == "notes" or "a page of text" in said
+
+
+def test_the_documentation_of_logs_is_no_log_and_every_recorded_one_is() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    assert not [page for page in docs.rglob("*.md") if is_log(page.read_bytes())]
+    logs = [*(DATA / "nccl_tests").iterdir(), *(DATA / "nccl_tests_h200x2").iterdir()]
+    assert [log.name for log in logs if not is_log(log.read_bytes())] == ["refused.txt"]
 
 
 def test_traces_beside_and_below_other_files_are_still_read_or_pointed_to(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from scalescope.records.errors import UserError
+from scalescope.records.outputs.sweep_logs import is_log
 
 #: What is to be written, by what tells it from other files.
 OutputKind = Literal["page", "json", "markdown", "csv", "bundle"]
@@ -22,10 +23,6 @@ BUNDLE_MARK = b'"scalescope":{"bundle":true}'
 _LOOKED_AT = 1 << 16
 _GZIP = b"\x1f\x8b"
 _OF_TRACES = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
-_OF_LOGS = (
-    b"# nccl-tests", b"# rccl-tests", b"# nThread", b"# Collective test", b"# Using devices",
-    b'"nccl_version"', b'"rccl_version"', b'"nranks"', b'"bus_bw"', b'"busBw"', b"numCycle",
-)  # fmt: skip
 _RECORDED = frozenset(
     {"run.json", "config.yaml", "facts.json", "recording.json", "steps.jsonl", "sweep.jsonl", "scorecard.jsonl",
      "tried.jsonl", "jobs.jsonl"}
@@ -90,11 +87,6 @@ def what_is_lost(target: Path, kind: OutputKind, inputs: Iterable[Path] = ()) ->
     if _is_recorded(target):
         return "a file of a recorded run"
     return _other_than(kind, target)
-
-
-def is_log(head: bytes) -> bool:
-    """Tell by its first bytes whether a file is a log of nccl-tests or rccl-tests, as text, JSON or CSV."""
-    return any(mark in head for mark in _OF_LOGS)
 
 
 def _is_recorded(target: Path) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.records.frozen import frozen_keys, read_frozen_text
-from scalescope.records.outputs.overwriting import is_log
+from scalescope.records.outputs.sweep_logs import is_log
 from scalescope.records.rows import RunInfo, StepRow
 from scalescope.records.statistics import median_of_known
 from scalescope.records.steps.core_waits import waited_ms

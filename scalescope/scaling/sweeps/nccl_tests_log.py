@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from scalescope.records.errors import UserError
+from scalescope.records.outputs.sweep_logs import is_named_as_page, quotes
 from scalescope.records.rows import Device, SweepRow
 from scalescope.scaling.sweeps.names import REDUCING, dtype_of, operation_of
 
@@ -74,6 +75,8 @@ def read_log(text: str, name: str, operation: str | None = None) -> Log:
 
 
 def _read(text: str, name: str, operation: str | None) -> Log:
+    if is_named_as_page(name):
+        raise _quoted(name)
     start = text.lstrip()[:1]
     if start in ("{", "["):
         return _read_json(text, name, operation)
@@ -82,7 +85,13 @@ def _read(text: str, name: str, operation: str | None) -> Log:
     return _read_text(text, name, operation)
 
 
+def _quoted(name: str) -> UserError:
+    return UserError(f"{name} is a page of text, and no log of nccl-tests or rccl-tests; give the log itself")
+
+
 def _read_text(text: str, name: str, operation: str | None) -> Log:
+    if quotes(text.encode(errors="replace")):
+        raise _quoted(name)
     log = Log()
     for part in _tests_of(text):
         kind: Literal["cuda", "rocm"] = "rocm" if "rccl-tests" in part else "cuda"

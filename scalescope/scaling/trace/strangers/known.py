@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.records.outputs.overwriting import is_log
+from scalescope.records.outputs.sweep_logs import is_log, is_named_as_page
 
 _LOOKED_AT = 1 << 16
 #: More files of a folder are not looked at.
@@ -27,6 +27,8 @@ _LOG = Stranger("a log of nccl-tests or rccl-tests", "logs of nccl-tests or rccl
 _PAGE = Stranger(
     "a page for a browser", "pages for a browser", "give what it was made of: the traces, or the run folder"
 )
+#: Folders of anything have such pages beside it: they do not tell what one holds.
+_TEXT = Stranger("a page of text", "pages of text", "give what it tells of: the traces, the run folder, or the log")
 _WEIGHTS = Stranger("a file of weights, or a checkpoint", "files of weights or checkpoints",
                     "give the folder of traces that was recorded beside them; if none was, " + _RECORD)  # fmt: skip
 _BY_ENDING: tuple[tuple[tuple[str, ...], Stranger], ...] = (
@@ -61,6 +63,8 @@ def known_file(path: Path) -> Stranger | None:
     for endings, stranger in _BY_ENDING:
         if name.endswith(endings):
             return stranger
+    if is_named_as_page(name):
+        return _TEXT
     try:
         with path.open("rb") as file:
             head = file.read(_LOOKED_AT)
@@ -85,7 +89,7 @@ def said_of_folder(path: Path) -> str | None:
     first: dict[Stranger, Path] = {}
     files = (file for pattern in ("*", "*/*") for file in sorted(path.glob(pattern)) if file.is_file())
     for file, _ in zip(files, range(_MOST), strict=False):
-        if (stranger := known_file(file)) is not None:
+        if (stranger := known_file(file)) is not None and stranger is not _TEXT:
             found[stranger] += 1
             first.setdefault(stranger, file)
     if not found:
