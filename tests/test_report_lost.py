@@ -4,6 +4,7 @@ import html
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from scalescope.report.panels.lost import lost_panels, lost_table
 from scalescope.report.report_data import read_report_data
 from scalescope.report.terminal.run import print_run
 from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.analyze import analyze, analyze_against
+from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
@@ -240,3 +241,38 @@ def test_what_cannot_be_compared_is_one_clear_line(
     named = [word.format(late=late, calm=calm, study=study.path, two=two) for word in argv]
     assert front_door.main(["analyze", *named]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_reference_of_one_rank_is_said_to_be_and_neither_its_waits_nor_its_causes_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Waits that it does not tell came as transfer that had grown, and what its other rank does as no cause of its."""
+    job, part = DATA / "cpu_ddp_n2", tmp_path / "part"
+    part.mkdir()
+    shutil.copy(job / "rank0.3.pt.trace.json.gz", part)
+    found = analyze_against(job, [part])
+    (loss,) = found.lost
+    assert (loss.rank, loss.reference_lacks) == (0, [1]) and found.findings[0].rank == 1
+    changed = {one.part: one.ms for one in loss.parts}
+    assert max(map(abs, changed.values())) == 0.0 and loss.growth_ms == 0.0, "it is the same trace"
+    assert found.findings[0].reference_ms is None
+    assert front_door.main(["analyze", str(job), "--against", str(part)]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "part has no trace of rank 1, of 2 ranks: who waits for whom is not known there, so waits cannot be compared, "
+        "and the parts of a step only on rank 0." in said
+    )
+    assert "no such cause in part" not in said
+    whole = analyze_against(job, [job])
+    assert whole.lost[0].reference_lacks == [] and "has no trace of" not in str(run_verdict(whole))
+
+
+def test_a_side_of_one_rank_is_compared_of_that_rank_alone(tmp_path: Path) -> None:
+    """The mean of two ranks, of which one stands still, laid beside the other one had changed by half of that."""
+    job, part = DATA / "cpu_ddp_n2", tmp_path / "part"
+    part.mkdir()
+    shutil.copy(job / "rank0.3.pt.trace.json.gz", part)
+    found = compare_paths([job], [part], analysis_of=analyze_run)
+    assert {one.name: one.change_ms for one in found.parts}["idle_launch"] == pytest.approx(0.0, abs=0.01)
+    assert "only of rank 0 both sides have traces: the parts of the step are compared of rank 0 alone" in found.notes
+    assert found.alone == [], "the rank whose trace is missing may stand still as well"

@@ -68,7 +68,8 @@ def analyze_against(
             raise UserError(f"{here.analysis.name} is not {path.resolve().name}'s job: {differs}; give a run of the "
                             "same job, undisturbed")  # fmt: skip
     found = _completed(run, here, jobs, executor, outlook, None)
-    if found.lost[0].within_noise and any(is_sure(one) for one in found.findings[:1]):
+    whole = not found.lost[0].reference_lacks  # else a rank whose trace is missing may have the same causes
+    if whole and found.lost[0].within_noise and any(is_sure(one) for one in found.findings[:1]):
         own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None).findings
                for path, one in zip(references, good, strict=True)]  # fmt: skip
         found.findings = beside_reference(found.findings, own)

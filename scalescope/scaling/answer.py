@@ -149,6 +149,7 @@ class RankLoss(msgspec.Struct, kw_only=True):
     to_run_delay_ms: float | None = None
     cores_untold: bool = False
     other_names: tuple[str, str] | None = None  # the reference's and the run's, where its user called the job otherwise
+    reference_lacks: list[int] = []  # ranks without a trace there: who waits for whom is not known, nor compared
 
     @property
     def within_noise(self) -> bool:

@@ -48,7 +48,7 @@ from scalescope.report.text.recurring import (
     recurring_sentence,
     with_doing,
 )
-from scalescope.report.text.samples import as_they_are
+from scalescope.report.text.reference import reference_sentences
 from scalescope.report.text.unexplained import is_hardly_explained, unexplained_loss
 from scalescope.report.verdict.notes import (
     cautions_of,
@@ -281,13 +281,8 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
 
 def _add_of_lost(run: RunAnalysis, told: _Told) -> None:
     """Say what else is to be known of a run beside its reference."""
-    if (names := run.lost[0].other_names) is not None:
-        from scalescope.scaling.compare.alike.same_work import named_otherwise  # only a comparison takes it
-
-        told.explained.append(f"{capitalized(named_otherwise(names))}.")
+    told.explained += reference_sentences(run)
     loss = run.lost[0]
-    if loss.samples is not None:
-        told.explained.append(f"{capitalized(as_they_are(loss.samples))}.")
     if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
         told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))
 

@@ -45,7 +45,12 @@ def found_alone(baseline: Measurement, other: Measurement, analysis_of: Analysis
 
 
 def _in_all(mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis]) -> list[Finding]:
-    """Return the first run's causes that every run of its side has, and no run of the other."""
+    """Return the first run's causes that every run of its side has, and no run of the other.
+
+    None where a run of the other lacks a rank's trace: that rank may have the same.
+    """
+    if any(run.quality.missing_ranks or run.quality.left_out_ranks for run in theirs):
+        return []
     references = [run.findings for run in theirs]
     alone = [[one for one in beside_reference(run.findings, references) if _is_told(run, one)] for run in mine]
     return [one for one in alone[0] if all(any(_is_same(one, other) for other in own) for own in alone[1:])]

@@ -8,6 +8,7 @@ import msgspec
 
 from scalescope.scaling.answer_rows import Basis
 from scalescope.scaling.compare.alike.environment import differing
+from scalescope.scaling.compare.alike.ranks_held import of_ranks_held
 from scalescope.scaling.compare.alike.same_work import amounts, same_work
 from scalescope.scaling.compare.alone import AnalysisOf, found_alone
 from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, LateChange, Reason, Verdict
@@ -173,7 +174,8 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     if work.rate is None:
         assert work.reason is not None
         return _refused(names, work.reason, work.notes, baseline, other, ())
-    found = difference(*as_both_split(baseline, other), work.rate)
+    *held, of_ranks = of_ranks_held(baseline, other)
+    found = difference(*as_both_split(*held), work.rate)
     if found is None:
         text = "one has steps without a profiler only, the other traces only" if _has_some(baseline, other) else ""
         return _refused(names, "not_measured", [*([text] if text else []), *work.notes], baseline, other, ())
@@ -221,6 +223,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
                     *work.notes,
                     *_batch_untold(baseline, other, matched),
                     *matched.notes,
+                    *of_ranks,
                     *told,
                     *([_CORES_UNTOLD] if untold else []),
                 ]

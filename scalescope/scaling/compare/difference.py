@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from scalescope.scaling.answer_rows import PARTS, Basis
 from scalescope.scaling.compare.answer import Noise, PartChange, Unit
 from scalescope.scaling.compare.chosen import change_by_choice
-from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
+from scalescope.scaling.compare.measurement import (
+    EXPOSED,
+    KEYS,
+    UNSPLIT,
+    Measurement,
+    Repeat,
+    Vector,
+    Window,
+    as_keys,
+)
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
 from scalescope.scaling.compare.rows.run_delay import run_delay_of, with_run_delay
 from scalescope.scaling.compare.spread import (
@@ -31,7 +40,6 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 #: What the traces do not show of the change of the steps without a profiler.
 REST = "rest"
 _WAIT = KEYS.index("exposed_wait")
-_EXPOSED = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
 #: A side whose exposed communication is unsplit for so much of it does not say what ranks wait.
 _UNSPLIT = 0.5
 #: A rank is singled out where others' waits grew by more than its own: by this share of the step, and of its change.
@@ -115,8 +123,8 @@ def as_both_split(baseline: Measurement, other: Measurement) -> tuple[Measuremen
 def _unsplit_share(side: Measurement) -> float | None:
     """Return how much of the exposed communication of a side is not split; None where it has none."""
     rows = [vector for window in side.windows for vector in window.ranks.values()]
-    unsplit = sum(vector[KEYS.index("exposed_unsplit")] for vector in rows)
-    whole = sum(vector[KEYS.index(part)] for vector in rows for part in _EXPOSED)
+    unsplit = sum(vector[KEYS.index(UNSPLIT)] for vector in rows)
+    whole = sum(vector[KEYS.index(part)] for vector in rows for part in EXPOSED)
     return unsplit / whole if whole else None
 
 
@@ -136,10 +144,9 @@ def _unsplit(side: Measurement) -> Measurement:
 
 def _joined(vector: Vector, keys: Sequence[str]) -> Vector:
     """Return parts with all exposed communication in the one that is not split."""
-    whole = sum(vector[keys.index(part)] for part in _EXPOSED)
+    whole = sum(vector[keys.index(part)] for part in EXPOSED)
     return tuple(
-        whole if key == "exposed_unsplit" else 0.0 if key in _EXPOSED else ms
-        for key, ms in zip(keys, vector, strict=True)
+        whole if key == UNSPLIT else 0.0 if key in EXPOSED else ms for key, ms in zip(keys, vector, strict=True)
     )
 
 

@@ -18,6 +18,7 @@ from scalescope.scaling.answer import RankLoss
 from scalescope.scaling.answer_rows import PARTS, WaterfallPart
 from scalescope.scaling.compare.alike.same_work import another_job, other_names
 from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.measurement import EXPOSED, UNSPLIT
 from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
@@ -43,7 +44,9 @@ def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]
     ranks = [rank for rank in sorted(run.partitions) if all(one.partitions.get(rank) for one in (run, *references))]
     if not ranks or not references:
         raise UserError(f"no rank has profiled steps both in {run.analysis.name} and in {name or 'a reference'}")
-    return [_loss(rank, name, references, run) for rank in ranks]
+    world = range(run.analysis.world_size)
+    lacks = [rank for rank in world if not all(one.partitions.get(rank) for one in references)]
+    return [_loss(rank, name, references, run, lacks) for rank in ranks]
 
 
 def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], jobs: int | None) -> list[RankLoss]:
@@ -85,11 +88,13 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
     ]
 
 
-def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained) -> RankLoss:
+def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained, lacks: list[int]) -> RankLoss:
     before = mean_step([bounded(one, rank) for one in references])
     after = mean_step([bounded(run, rank)])
     split = compute_split([one.kernels[rank] for one in references], [run.kernels[rank]])
     parts = _changes(before, after)
+    if lacks or run.analysis.quality.missing_ranks:
+        parts = _unsplit(parts)
     return RankLoss(
         rank=rank,
         reference=name,
@@ -100,9 +105,16 @@ def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained)
         compute_inflation_ms=None if split is None else float(split[0]) / 1e6,
         compute_more_work_ms=None if split is None else float(split[1]) / 1e6,
         other_names=other_names(identity_of(references[0]), identity_of(run)),
+        reference_lacks=lacks,
     )
 
 
 def _changes(before: MeanStep, after: MeanStep) -> Mapping[str, float]:
     pairs = zip(PARTS, before.parts, after.parts, strict=True)
     return {part: float(new - old) / 1e6 for part, old, new in pairs}
+
+
+def _unsplit(changes: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the changes with those of all exposed communication as one, where one side does not tell its waits."""
+    whole = sum(changes[part] for part in EXPOSED)
+    return {part: whole if part == UNSPLIT else 0.0 if part in EXPOSED else ms for part, ms in changes.items()}

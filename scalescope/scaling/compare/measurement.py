@@ -15,6 +15,9 @@ from scalescope.scaling.trace.sources import Source
 #: The parts of a step, compute by kernel kind.
 KEYS = (*KINDS, *PARTS[1:])
 _COMPUTE = len(KINDS)
+#: What is exposed of the communication; where who waits for whom is not known, it is all in the last.
+EXPOSED = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
+UNSPLIT = EXPOSED[-1]
 
 Vector = tuple[float, ...]
 
