@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from scalescope.records.rows import StepRow
-from scalescope.report.compare.sentences import headline, noise_sentence
+from scalescope.report.compare.sentences import headline, noise_sentence, places_sentence
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare
@@ -174,3 +174,25 @@ def test_a_rank_is_named_where_its_change_is_not_the_others(loads_ms: tuple[floa
     assert f"idle (loading data) +26.5 ms ({told})" in headline(answer).replace("+26 ", "+26.5 ").replace(
         "+27 ", "+26.5 "
     )
+
+
+def test_another_rank_that_is_as_late_changed_places_and_is_not_said_to_wait_longer(tmp_path: Path) -> None:
+    """Rank 1 slept there and rank 0 does here: *rank 0 keeps the others waiting longer* hid that rank 1 does not."""
+    there = read_side([_run(tmp_path / "there", "sleep_15ms_rank1_1", "traces")])[0]
+    run = _run(tmp_path / "here", "sleep_15ms_rank1_2", "traces")
+    rows = [{key: own[::-1] if isinstance(own, list) else own for key, own in row.items()}
+            for row in STEPS["sleep_15ms_rank1_2"]]  # fmt: skip
+    (run / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = compare([there], read_side([run]))
+    assert found.places is not None and (found.places.baseline, found.places.other) == ((1,), (0,))
+    assert "keeps the others waiting" not in headline(found)
+    told = places_sentence(found)
+    assert told.startswith(
+        "The ranks changed places: by all steps the others wait for rank 0 here and for rank 1 there"
+    )
+
+
+def test_no_ranks_of_alike_runs_changed_places(sides: dict[str, Measurement]) -> None:
+    late = [name for name in STEPS if name.startswith("sleep")]
+    pairs = [*combinations(CLEAN, 2), *combinations(late, 2), (CLEAN[0], late[0])]
+    assert [pair for pair in pairs if compared(sides, *pair).places is not None] == []

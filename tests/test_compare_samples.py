@@ -95,3 +95,17 @@ def test_against_a_reference_of_other_samples_says_what_a_comparison_of_both_say
         UserError, match="a rank's step takes 16 samples for 8; give a run of the same batch, or compare"
     ):
         analyze_against(twice, [even])
+
+
+def test_ranks_that_changed_places_are_said_to_and_the_step_is_as_long(tmp_path: Path) -> None:
+    """Nothing said that not rank 0 but rank 1 has most to do now: the step is as long, whichever it is."""
+    there, here = run_of(tmp_path / "there", 11, 8), run_of(tmp_path / "here", 8, 11)
+    found = compare_paths([there], [here])
+    assert (found.verdict, found.samples, found.by_rate) == ("same", None, None)
+    told = "The ranks changed places: rank 1 has most to do here (11 samples a step), and rank 0 there."
+    assert told in summary(found) and "rank" not in headline(found)
+    twice = compare_paths([there], [run_of(tmp_path / "twice", 16, 22)])
+    assert "rank 1 has most to do here (22 samples a step), and rank 0 there (11)." in summary(twice)
+    for same in ((11, 8), (22, 16), (8, 8), (7, 12)):
+        other = run_of(tmp_path / f"{same}", *same)
+        assert compare_paths([there], [other]).places is None, same

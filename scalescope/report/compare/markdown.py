@@ -6,6 +6,7 @@ from scalescope.report.compare.sentences import (
     alone_sentences,
     headline,
     noise_sentence,
+    places_sentence,
     recurring_sentence,
     samples_sentence,
     settings_sentence,
@@ -29,7 +30,10 @@ def _lines(answer: Comparison) -> Iterator[str]:
     for member in members:
         yield f"{_SIGNS[member.verdict]} **{escaped(headline(member))}**"
         yield ""
-        for told in filter(None, (recurring_sentence(member), *alone_sentences(member), samples_sentence(member))):
+        for told in filter(
+            None,
+            (recurring_sentence(member), *alone_sentences(member), places_sentence(member), samples_sentence(member)),
+        ):
             yield f"{escaped(told)}."
             yield ""
         if member.verdict != "not_comparable":  # else it is said already

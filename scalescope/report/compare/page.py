@@ -10,6 +10,7 @@ from scalescope.report.compare.sentences import (
     kernels_sentence,
     names_of,
     noise_sentence,
+    places_sentence,
     recurring_sentence,
     samples_sentence,
     settings_sentence,
@@ -70,6 +71,7 @@ def _card(answer: Comparison) -> Card:
     said = (
         recurring_sentence(answer),
         *alone_sentences(answer),
+        places_sentence(answer),
         samples_sentence(answer),
         settings_sentence(answer),
         told,

@@ -19,6 +19,7 @@ from scalescope.report.compare.sure import (
 )
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, percent
 from scalescope.report.text.findings import line
+from scalescope.report.text.places import changed_places
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import WAITED, for_want_of_cores
 from scalescope.scaling.compare.answer import Comparison, Noise, PointChange
@@ -250,6 +251,11 @@ def alone_sentences(answer: Comparison) -> list[str]:
         *found[:-1],
         f"{found[-1].removesuffix('.')}; the whole step as measured does not tell {it} apart from noise",
     ]
+
+
+def places_sentence(answer: Comparison) -> str:
+    """Return which ranks changed places; "" where none did."""
+    return changed_places(answer.places) if answer.places is not None else ""
 
 
 def samples_sentence(answer: Comparison) -> str:

@@ -172,6 +172,8 @@ def besides(answer: Comparison) -> str:
 def _late(answer: Comparison) -> str:
     """Return which rank keeps the others waiting for longer, unless a part of that rank's says so."""
     late = answer.late
+    if answer.places is not None and answer.places.other_late_ms is not None:
+        return ""  # for another rank they wait less long by as much
     if late is None or any(one.rank == late.rank and one.of_one_rank and not one.within_noise for one in answer.parts):
         return ""
     more = "longer" if late.change_ms > 0 else "less long"

@@ -10,6 +10,7 @@ from scalescope.report.compare.sentences import (
     headline,
     kernels_sentence,
     noise_sentence,
+    places_sentence,
     recurring_sentence,
     samples_sentence,
     settings_sentence,
@@ -43,6 +44,8 @@ def _print_one(answer: Comparison, console: Console) -> None:
         _print_line(console, f"{recurring}.")
     for alone in alone_sentences(answer):
         _print_line(console, f"{alone}.", "bold")
+    if places := places_sentence(answer):
+        _print_line(console, f"{places}.")
     if shares := samples_sentence(answer):
         _print_line(console, f"{shares}.")
     if set_otherwise := settings_sentence(answer):

@@ -160,6 +160,17 @@ class LateChange(msgspec.Struct, kw_only=True, frozen=True):
     other_ms: float
 
 
+class PlacesChange(msgspec.Struct, kw_only=True, frozen=True):
+    """Ranks that changed places: those that have most to do, or are late, are not the same on both sides."""
+
+    baseline: tuple[int, ...]
+    other: tuple[int, ...]
+    baseline_samples: int | None = None  # of such a rank's step; None: shared out evenly, or not told
+    other_samples: int | None = None
+    baseline_late_ms: float | None = None  # for which the others wait for it, by all steady steps; None: not as long
+    other_late_ms: float | None = None
+
+
 class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
     """Steps that are longer every so often on a side, of which the step's change, a median's, says nothing."""
 
@@ -243,6 +254,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     amounts: list[AmountChange] = []  # what a step does more or less of, which is no matter of noise
     gaps: list[GapChange] = []  # on CPUs, most first
     late: LateChange | None = None  # beyond noise; None: nobody is, or rows do not tell
+    places: PlacesChange | None = None  # None: the same ranks have most to do, or nothing tells
     recurring: RecurringChange | None = None  # None: no side has any, or one is too short to tell
     alone: list[FoundAlone] = []  # only where the step's change is within noise
     kernels: list[KernelChange] = []

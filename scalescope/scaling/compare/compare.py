@@ -21,6 +21,7 @@ from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import label_of, read_side
 from scalescope.scaling.compare.rows.late import late_change
+from scalescope.scaling.compare.rows.places import places_change
 from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.sweeps.comparison import describe_row
 
@@ -175,7 +176,8 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         assert work.reason is not None
         return _refused(names, work.reason, work.notes, baseline, other, ())
     *held, of_ranks = of_ranks_held(baseline, other)
-    found = difference(*as_both_split(*held), work.rate)
+    places = places_change(baseline, other, work.rate)
+    found = difference(*as_both_split(*held), work.rate, single_out=places is None)
     if found is None:
         text = "one has steps without a profiler only, the other traces only" if _has_some(baseline, other) else ""
         return _refused(names, "not_measured", [*([text] if text else []), *work.notes], baseline, other, ())
@@ -210,6 +212,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         amounts=amounts(baseline.first, other.first),
         gaps=_gaps(baseline, other, found.baseline_ms, late, work.rate),
         late=late,
+        places=places,
         recurring=recurring_change(
             baseline, other, found.baseline_ms, (found.high_ms - found.low_ms) / 2 / found.baseline_ms, work.rate
         ),

@@ -16,13 +16,13 @@ from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.spread import drift_of, stretches_of
 
 #: Less of the step is not worth a word.
-_LEAST_SHARE = 0.05
+LEAST_SHARE = 0.05
 #: What a rank's own time beside the others' differs by between runs, as a standard deviation and a share of the step:
 #: in 14 runs of one job on two cores it was 2%.
 _BETWEEN_RUNS = 0.03
 
 
-class _Late(msgspec.Struct, frozen=True):
+class Late(msgspec.Struct, frozen=True):
     """How long after all others a rank is ready in the median step, below 0 before one of them, and its variance."""
 
     ms: float
@@ -34,21 +34,26 @@ def late_change(baseline: Measurement, other: Measurement, steps_ms: tuple[float
 
     `steps_ms`: of both sides.
     """
-    sides = [_of_side(side, ms) for side, ms in zip((baseline, other), steps_ms, strict=True)]
+    sides = [lateness_of(side, ms) for side, ms in zip((baseline, other), steps_ms, strict=True)]
     ranks = [rank for rank in sides[0] if rank in sides[1]]
-    quantile = NormalDist().inv_cdf((1 + 0.95 ** (1 / max(1, len(ranks)))) / 2)
     found = []
     for rank in ranks:
         before, after = sides[0][rank], sides[1][rank]
         change = max(0.0, after.ms) - max(0.0, before.ms)
-        half = quantile * math.sqrt(before.variance + after.variance)
-        if abs(change) > max(half, _LEAST_SHARE * steps_ms[0]):
+        half = half_of(before, after, len(ranks))
+        if abs(change) > max(half, LEAST_SHARE * steps_ms[0]):
             found.append(LateChange(rank=rank, change_ms=change, low_ms=change - half, high_ms=change + half,
                                     baseline_ms=max(0.0, before.ms), other_ms=max(0.0, after.ms)))  # fmt: skip
     return max(found, key=lambda one: abs(one.change_ms), default=None)
 
 
-def _of_side(side: Measurement, step_ms: float) -> dict[int, _Late]:
+def half_of(before: Late, after: Late, ranks: int) -> float:
+    """Return half of the interval of what two ranks' lateness differs by, 95% of so many ranks at once, ms."""
+    quantile = NormalDist().inv_cdf((1 + 0.95 ** (1 / max(1, ranks))) / 2)
+    return quantile * math.sqrt(before.variance + after.variance)
+
+
+def lateness_of(side: Measurement, step_ms: float) -> dict[int, Late]:
     """Return each rank's lateness, the mean of repeats; none where one does not tell."""
     count = len(side.repeats)
     ranks = set.intersection(*(set(one.late_ms) for one in side.repeats))
@@ -56,7 +61,7 @@ def _of_side(side: Measurement, step_ms: float) -> dict[int, _Late]:
     for rank in sorted(ranks):
         own = [one.late_ms[rank] for one in side.repeats]
         variance = (sum(map(_variance, own)) / count + (_BETWEEN_RUNS * step_ms) ** 2) / count
-        found[rank] = _Late(fmean(median(one) for one in own), variance)
+        found[rank] = Late(fmean(median(one) for one in own), variance)
     return found
 
 
