@@ -12,9 +12,9 @@ from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.page import comparison_page
 from scalescope.report.compare.sentences import headline
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.answer import Comparison, CountedWork, LateChange, PartChange
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.finding import Code, Finding
+from scalescope.scaling.finding import Code, EvidenceRow, Finding
 from tests.report_samples import run_answer
 from tests.test_compare_sure import sleeping, stall
 
@@ -44,11 +44,46 @@ def test_a_cause_that_one_side_alone_has_is_named_beside_a_step_within_noise(
     assert (gone.side, gone.finding.code) == ("baseline", "host_stall")
     found = api.compare(calm, late)
     found.gaps = []
+    words = "Sure of late, beside calm: rank 1 costs a step 4.0 ms (3.8 ms to 4.2 ms): its host does nothing that"
+    assert headline(found).startswith(words) and "Found in" not in summary(found)
+    found.baseline_ms = 3000.0  # of which noise hides less than a tenth: the step is told first, and the cause by itself
     beside = "the whole step as measured does not tell it apart from noise."
     words = "Found in late alone: rank 1, a stalled host: 4.0 ms (3.8 ms to 4.2 ms), 6.0%: its host does nothing that"
     assert words in summary(found) and beside in summary(found)
     assert any(words in sentence for card in comparison_page(found).cards for sentence in card.verdict.sentences)
     assert "is slower" not in headline(found)
+
+
+def test_what_a_cause_takes_what_it_costs_and_the_step_s_change_are_told_once_each(tmp_path: Path) -> None:
+    """*+18.4 ms*, *16 ms longer*, *+10 ms* and *14.5 ms* stood beside each other of one product that a rank runs."""
+    calm, late = sleeping(tmp_path / "calm", 0.0), sleeping(tmp_path / "late", 12.0)
+    work = Finding(
+        code="own_work", rank=1, ms=14.5, low_ms=13.2, high_ms=15.8, backed="replay", remedy=None,
+        evidence=(EvidenceRow(kind="activity", name="aten::mm", ms=18.4, calls=2.0),),
+    )  # fmt: skip
+    nothing = [Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay", remedy=None)]
+    found = compared(([calm], [late]), {"calm": nothing, "late": [work]})
+    assert found.verdict == "same"
+    counted = CountedWork(baseline_calls=36, other_calls=38, change_ms=18.4, low_ms=15.0, high_ms=21.8)
+    parts = [
+        PartChange(name="matmul", change_ms=14.7, low_ms=-23.0, high_ms=52.0, baseline_ms=85.0, other_ms=99.7, rank=1,
+                   work=counted),
+        PartChange(name="exposed_wait", change_ms=-12.0, low_ms=-20.0, high_ms=-4.0, baseline_ms=13.0, other_ms=1.0,
+                   rank=1),
+        PartChange(name="idle_data", change_ms=5.0, low_ms=4.0, high_ms=6.0, baseline_ms=1.0, other_ms=6.0, rank=1),
+    ]  # fmt: skip
+    waits = LateChange(rank=1, change_ms=16.0, low_ms=5.0, high_ms=28.0, baseline_ms=0.0, other_ms=16.0)
+    found = msgspec.structs.replace(found, gaps=[], parts=parts, late=waits)
+    told = headline(found)
+    assert told.startswith(
+        "Sure of late, beside calm: rank 1 costs a step 14.5 ms (13.2 ms to 15.8 ms): aten::mm, 18.4 ms a step, which "
+        "the others do not run; not all of the 18.4 ms is lost, as without it rank 1 would wait for the others; besides"
+    )
+    assert ", idle (loading data) +5.0 ms (rank 1); by that and all else that runs differ by, the whole step" in told
+    assert told.count("within noise") == 1 and "calls a step" not in told and "keeps the others" not in told
+    assert "exposed wait" not in told and "Found in" not in summary(found)
+    other = msgspec.structs.replace(waits, rank=0)
+    assert "rank 0 keeps the others waiting" in headline(msgspec.structs.replace(found, late=other))
 
 
 def test_no_cause_is_named_that_noise_or_the_other_side_may_have_as_well(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Steps that recur are compared by themselves: the step's change is a median's, of those between."""
 
+import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,11 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
+from scalescope.records.folder import RunFolder
 from scalescope.report.compare.sentences import headline, recurring_sentence
 from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
+from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.compare.rows.recurring import recurring_change
+from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 
+DATA = Path(__file__).parent / "data"
+RUN = DATA / "runs_v0.1" / "train"
 NOISE = np.random.default_rng(11)
 NAMELESS = Identity(world_size=1, activity="gpu", device=None)
 
@@ -104,3 +111,18 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
     assert " in the mean step; whether the typical (median) step is longer is within noise: +1.0 ms" in headline(
         recurring
     )
+
+
+def test_what_a_step_that_recurs_costs_is_the_figure_of_the_analysis_and_no_part_says_it_again(tmp_path: Path) -> None:
+    """`analyze` told 141.0 ms of a checkpoint for which `compare` told 148.2, which took its steps' hiccups for it."""
+    rows = [json.loads(line) for line in (DATA / "validating_again.jsonl").read_text().splitlines()]
+    run = shutil.copytree(RUN, tmp_path / "run", ignore=shutil.ignore_patterns("traces", "checkpoints"))
+    (run / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = measured_steps(RunFolder(run).read_steps()).recurring
+    assert own is not None
+    found = changed(side(lambda step: 12.0), read_side([run])[0])
+    assert found is not None and (found.other_each_ms, found.change_ms) == (own.longer_ms, own.mean_ms)
+    part = PartChange(name="idle_launch", change_ms=found.change_ms, low_ms=0.9 * found.change_ms,
+                      high_ms=1.1 * found.change_ms, baseline_ms=1.0, other_ms=1.0 + found.change_ms)  # fmt: skip
+    wide = msgspec.structs.replace(told(found, part), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
+    assert headline(wide).startswith("Sure of after, beside before: every ") and "idle" not in headline(wide)

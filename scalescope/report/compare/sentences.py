@@ -2,6 +2,7 @@
 
 from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
+from scalescope.report.compare.lead import lead_sentence, leading
 from scalescope.report.compare.sure import (
     FAR_APART,
     MOST_NAMED,
@@ -56,10 +57,14 @@ def headline(answer: Comparison) -> str:
         by = f"{signed(change, low, high)} of {figure(step, 2)}"
         bounds = f" (95%: {percent(low / step)} to {percent(high / step)})"
         cores, repeat = _for_want_of_cores(answer), _once_each(answer, max(-low, high))
+        # steps that recur are told in the mean: of those the change, which is a median's, says nothing
+        which = "typical (median)" if answer.recurring is not None and answer.recurring.differs else "whole"
+        longer = "longer" if change >= 0 else "shorter"
+        if (lead := leading(answer)) is not None:
+            sure = capitalized(lead_sentence(answer, lead, here, there))
+            whole = f"by that and all else that runs differ by, the {which} step changed by {by}{bounds}, within noise"
+            return f"{sure}; {whole}{cores}{repeat}."
         if wide and (sure := sure_first(answer, here, there)):
-            longer = "longer" if change >= 0 else "shorter"
-            # steps that recur are told in the mean: of those the change, which is a median's, says nothing
-            which = "typical (median)" if answer.recurring is not None and answer.recurring.differs else "whole"
             whole = f"whether the {which} step{per} is {longer} is within noise: {by}{bounds}{cores}"
             return f"{capitalized(sure)}; {whole}{repeat}."
         told = f"{there} {'cannot be told from' if wide else 'is as fast as'} {here}{per}, within noise: {by}{bounds}"
@@ -238,14 +243,18 @@ def settings_sentence(answer: Comparison) -> str:
 def alone_sentences(answer: Comparison) -> list[str]:
     """Return which causes are sure of one side alone, where its steps do not tell; without full stops.
 
-    What a loop does that stands still at a place is said already, by that place.
+    What a loop does that stands still at a place is said already, by that place; so is what comes first.
     """
     here, there = names_of(answer)
     still = {one.rank for one in answer.gaps}
-    told = [one for one in answer.alone if not (one.finding.code == "host_stall" and one.finding.rank in still)]
+    lead = leading(answer)
+    rest = [one for one in answer.alone if one is not lead]
+    told = [one for one in rest if not (one.finding.code == "host_stall" and one.finding.rank in still)]
     found = [f"Found in {here if one.side == 'baseline' else there} alone: {line(one.finding)}" for one in told]
     if not found:
         return []
+    if lead is not None:
+        return found  # the whole step is told beside that
     it = "it" if len(found) == 1 else "them"
     return [
         *found[:-1],

@@ -85,12 +85,21 @@ def sure_first(answer: Comparison, here: str, there: str) -> str:
 
     `here`, `there`: the sides' names. What a loop does that stands still at a place is told once, by that place.
     """
-    clauses = (_more_kernels, _moved_besides, _late_besides, _unlike, _recurring)
-    told = [words for clause in clauses if (words := clause(answer))]
-    unless = ", unless other processes had its cores" if answer.cores_untold and _parts_besides(answer) else ""
+    told, unless = sure_clauses(answer), unless_others(answer)
     if answer.gaps:
         return "; ".join([_stands_still(answer.gaps, here, there), *(f"besides{unless}, {words}" for words in told)])
     return f"sure of {there}, beside {here}{unless}: {', and '.join(told)}" if told else ""
+
+
+def sure_clauses(answer: Comparison) -> list[str]:
+    """Return what is sure of a step that may be longer or not, but for a place at which a loop stands still."""
+    clauses = (_more_kernels, _moved_besides, _late_besides, _unlike, _recurring)
+    return [words for clause in clauses if (words := clause(answer))]
+
+
+def unless_others(answer: Comparison) -> str:
+    """Return what makes parts doubtful that are beyond noise, where nothing tells who had the ranks' cores."""
+    return ", unless other processes had its cores" if answer.cores_untold and _parts_besides(answer) else ""
 
 
 def _stands_still(gaps: Sequence[GapChange], here: str, there: str) -> str:
@@ -126,12 +135,16 @@ def _moved_besides(answer: Comparison) -> str:
 
 
 def _parts_besides(answer: Comparison) -> list[PartChange]:
-    """Return the parts that changed for sure, but for the idle time of a rank whose loop is told to stand still."""
+    """Return the parts that changed for sure, but for the idle time of a rank whose loop is told to stand still, and
+    for what steps that recur cost in the mean, of which the profiled ones are some.
+    """
     still = next(iter(answer.gaps), None)
 
     def is_told(part: PartChange) -> bool:
         alike = still is not None and part.rank in (None, still.rank) and part.change_ms * still.change_ms > 0
-        return part.name == "idle_launch" and alike
+        often = answer.recurring
+        recurs = often is not None and often.differs and often.low_ms <= part.change_ms <= often.high_ms
+        return recurs or (part.name == "idle_launch" and alike)
 
     return [one for one in _sure_parts(answer) if not is_told(one)]
 

@@ -119,7 +119,7 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int, *, w
             told, f"beside it {subject(others[0])} may cost {cost(others[0])}{nothing}: {because(others[0])}"
         )
     if (beside := beside_waits(findings)) is not None:
-        return and_then(told, f"beside it {subject(beside)} {_verb(beside)} {cost(beside)}: {because(beside)}")
+        return and_then(told, f"beside it {subject(beside)} {verb(beside)} {cost(beside)}: {because(beside)}")
     if (before := hiding(findings)) is not None:
         return and_then(told, f"what comes before it is {subject(before)}, {cost(before)}: {because(before)}")
     if (other := as_costly(findings)) is not None:
@@ -177,7 +177,7 @@ def headline(
         return f"nothing {where} is wrong. {capitalized(mostly_compute(finding))}."
     if is_of_one_step(finding):
         return (
-            f"{subject(finding)} {_verb(finding)} {milliseconds(finding.ms)} of the {step}, the only one "
+            f"{subject(finding)} {verb(finding)} {milliseconds(finding.ms)} of the {step}, the only one "
             f"that is recorded whole: {because(finding)}; whether it is so in others, one step does not tell."
         )
     if is_all_of_it(finding):  # what the job is rather than what is the matter with it
@@ -202,7 +202,7 @@ def headline(
             f"{with_the_others(finding)} cost {cost_together(finding, also)} {whole} together; {subject(finding)}: "
             f"{because(finding)}."
         )
-    told = f"{subject(finding)} {_verb(finding)} {cost(finding)} {whole}{provided(finding)}"
+    told = f"{subject(finding)} {verb(finding)} {cost(finding)} {whole}{provided(finding)}"
     return f"{with_cause(told, because(finding))}{_why_more(finding)}{then_the_latest(finding)}."
 
 
@@ -232,7 +232,8 @@ def _why_more(finding: Finding) -> str:
     return f", and {more} more are waits behind it"
 
 
-def _verb(finding: Finding) -> str:
+def verb(finding: Finding) -> str:
+    """Return `cost` or `costs`, by whether its subject is several."""
     several = finding.ranks or (finding.rank is None and subject(finding).endswith("s"))
     return "cost" if several else "costs"
 
@@ -323,7 +324,7 @@ def more_steps(findings: Sequence[Finding]) -> str:
     if hidden is None or hidden.ms is None:
         return ""
     then = "if it does" if first is hidden else "what is sure"
-    costs = f"{subject(hidden)} {_verb(hidden)} {milliseconds(hidden.ms)}"
+    costs = f"{subject(hidden)} {verb(hidden)} {milliseconds(hidden.ms)}"
     return f"{_MORE}: these do not tell whether {costs} a step or nothing; {then}: "
 
 

@@ -15,7 +15,7 @@ from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.compare.answer import RecurringChange
 from scalescope.scaling.compare.measurement import Measurement, Repeat
-from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
+from scalescope.scaling.verdicts.step_rows.recurring import longer_at, recurring_steps
 
 #: What is less of the step in the mean is not worth a word.
 _LEAST_SHARE = 0.005
@@ -76,25 +76,20 @@ def _rows(repeat: Repeat) -> list[StepRow]:
 
 
 def _cost(repeat: Repeat, steps: RecurringSteps | None, own: bool) -> _Cost | None:
-    """Return what a run's steps of these phases take longer than its others; None where they are too few."""
+    """Return what a run's steps of these phases take longer than those around them; None where they are too few."""
     if steps is None:
         return None
-    lengths = {step: max(times) for step, times in repeat.steady_steps.items()}
-    usual = [ms for step, ms in lengths.items() if step % steps.every not in steps.phases]
-    if not usual:
+    each = longer_at(_rows(repeat), steps)
+    if len(each) < _LEAST_TIMES:
         return None
-    middle = statistics.median(usual)
-    times: dict[int, float] = {}
-    for step, ms in lengths.items():
-        if step % steps.every in steps.phases:
-            begun = (step - steps.phase) // steps.every
-            # what one rank does late in a step makes the others' next one longer: it counts once
-            times[begun] = max(times.get(begun, -math.inf), ms - middle)
-    if len(times) < _LEAST_TIMES:
-        return None
-    each = list(times.values())
-    mean = statistics.fmean(each)
-    return _Cost(steps.every if own else None, mean, mean / steps.every, half_of_mean(each) / steps.every)
+    found = _found(repeat) if own else None
+    if found is not None and found.longer_low_ms is not None and found.longer_high_ms is not None:
+        half = (found.longer_high_ms - found.longer_low_ms) / 2
+        return _Cost(steps.every, found.longer_ms, found.mean_ms, half / found.every)  # as `analyze` tells them
+    mean, half = statistics.fmean(each), half_of_mean(each)
+    if not own and abs(mean) <= half:
+        mean = 0.0  # none, but for what it may have without anybody's seeing
+    return _Cost(steps.every if own else None, mean, mean / steps.every, half / steps.every)
 
 
 def _joined(costs: Sequence[_Cost]) -> _Cost:

@@ -69,6 +69,25 @@ def recurring_steps(rows: Sequence[StepRow]) -> RecurringSteps | None:
     )
 
 
+def longer_at(rows: Sequence[StepRow], like: RecurringSteps) -> list[float]:
+    """Return by how much each of these steps is longer than those around it at the phases of another run's, ms.
+
+    As `recurring_steps` measures its own: what a run without such steps, or with fewer, has in their place.
+    """
+    ranks = min((len(row.step_ms) for row in rows), default=0)
+    rows = [row for row in rows if row.step_ms][-_MOST_STEPS:]
+    numbers = np.array([row.step for row in rows], np.int64)
+    if not ranks or not np.isin(numbers % like.every, like.phases).any():
+        return []
+    times = np.array([row.step_ms[:ranks] for row in rows])
+    whose = [like.rank] if like.rank is not None and like.rank < ranks else list(range(ranks))
+    late = np.zeros((like.every, ranks), bool)
+    late[like.phases] = True
+    excess = np.full((like.every, ranks), -math.inf)
+    excess[like.phase] = 0.0  # the phase that begins it, whatever other steps do here
+    return _longer_each(numbers, times, excess, late, whose)
+
+
 def _regular(numbers: NDArray[np.int64], times: NDArray[np.float64]) -> tuple[int, int] | None:
     """Return the period and the phase whose steps are the longest of all most surely; None where that may be chance."""
     count = len(times)

@@ -1,0 +1,78 @@
+"""A comparison's first sentence where a cause is sure of one side alone: what it costs, once, before the whole step.
+
+What that cause does is also a part that changed, more kernels, and a rank that the others wait for: each another
+measure of one thing, which is told by the cause.
+"""
+
+from msgspec.structs import replace
+
+from scalescope.report.compare.sure import sure_clauses, unless_others
+from scalescope.report.drawing.numbers import WIDE, milliseconds
+from scalescope.report.text.findings import because, cost, subject, verb
+from scalescope.report.text.late.together import provided
+from scalescope.report.text.long import with_cause
+from scalescope.scaling.compare.answer import Comparison, FoundAlone
+from scalescope.scaling.finding import Code, Finding, is_now_and_then, is_of_one_step, ranks_of
+from scalescope.scaling.trace.kernel_kinds import KINDS
+
+#: The parts of a step that a cause makes longer on its rank, or on all.
+_PARTS: dict[Code, tuple[str, ...]] = {
+    **dict.fromkeys(("own_work", "more_work", "slower_compute", "throttled", "alternating_load"), tuple(KINDS)),
+    **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
+    **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
+    "data_loading": ("idle_data",),
+    "copies": ("exposed_memory",),
+    **dict.fromkeys(
+        ("small_buckets", "small_collectives", "late_bucket", "slow_transfer", "exposed_transfer"),
+        ("exposed_transfer", "exposed_unsplit"),
+    ),
+}
+_OF_COMPUTE: tuple[Code, ...] = ("own_work", "more_work")
+
+
+def leading(answer: Comparison) -> FoundAlone | None:
+    """Return the cause that a comparison begins with: of steps that noise may hide much of; None where none does.
+
+    Where a loop stands still at a place, that place is said first.
+    """
+    low, high, step = answer.low_ms or 0.0, answer.high_ms or 0.0, answer.baseline_ms or 1.0
+    if answer.verdict != "same" or answer.gaps or not answer.alone or max(-low, high) <= WIDE * step:
+        return None
+    first = answer.alone[0]
+    finding = first.finding
+    plain = finding.ms is not None and finding.also_late is None and not is_of_one_step(finding)
+    return first if plain else None
+
+
+def lead_sentence(answer: Comparison, lead: FoundAlone, here: str, there: str) -> str:
+    """Return what a cause costs the side that has it, and what else is sure; `here`, `there`: the sides' names."""
+    finding = lead.finding
+    mean = " in the mean" if is_now_and_then(finding) else ""
+    told = f"{subject(finding)} {verb(finding)} a step {cost(finding)}{mean}{provided(finding)}"
+    mine, theirs = (there, here) if lead.side == "other" else (here, there)
+    told = f"sure of {mine}, beside {theirs}: {with_cause(told, because(finding))}{_why_less(finding)}"
+    rest = _without(answer, finding)
+    words = ", and ".join(sure_clauses(rest))
+    # what is sure besides is of OTHER, whichever side the cause is of
+    whose = f" of {there}" if lead.side == "baseline" else ""
+    return f"{told}; besides{unless_others(rest)}{whose}, {words}" if words else told
+
+
+def _why_less(finding: Finding) -> str:
+    """Return why a rank's own work costs less than it takes, beyond the cost's interval; "" where it does not."""
+    takes = next((row.ms for row in finding.evidence if row.kind == "activity" and row.ms is not None), None)
+    if finding.code not in _OF_COMPUTE or len(ranks_of(finding)) != 1 or takes is None or finding.high_ms is None:
+        return ""
+    if takes <= finding.high_ms:
+        return ""
+    return (
+        f"; not all of the {milliseconds(takes)} is lost, as without it rank {finding.rank} would wait for the others"
+    )
+
+
+def _without(answer: Comparison, finding: Finding) -> Comparison:
+    """Return what is sure besides a cause: other parts, other ranks."""
+    ranks = ranks_of(finding)
+    own = (*_PARTS.get(finding.code, ()), *(("exposed_wait",) if ranks else ()))
+    late = None if answer.late is not None and answer.late.rank in ranks else answer.late
+    return replace(answer, parts=[part for part in answer.parts if part.name not in own], late=late)
