@@ -46,7 +46,7 @@ def test_a_cause_that_one_side_alone_has_is_named_beside_a_step_within_noise(
     found.gaps = []
     words = "Sure of late, beside calm: rank 1 costs a step 4.0 ms (3.8 ms to 4.2 ms): its host does nothing that"
     assert headline(found).startswith(words) and "Found in" not in summary(found)
-    found.baseline_ms = 3000.0  # of which noise hides less than a tenth: the step is told first, and the cause by itself
+    found.baseline_ms = 3000.0  # a tenth of which noise does not hide
     beside = "the whole step as measured does not tell it apart from noise."
     words = "Found in late alone: rank 1, a stalled host: 4.0 ms (3.8 ms to 4.2 ms), 6.0%: its host does nothing that"
     assert words in summary(found) and beside in summary(found)

@@ -143,3 +143,34 @@ def test_a_table_begins_with_what_changed_for_sure_and_says_what_a_length_below_
     assert parts_sentence(answer).startswith("No part changed beyond noise.")
     answer.parts = answer.parts[1:]
     assert not parts_table(answer).note, "where all that is compared is in the traces"
+
+
+def exchanging(folder: Path, collectives: int) -> Path:
+    """Return the traces of two ranks that exchange so many figures a step, with some Python before each."""
+    job = GlooJob()
+    for number in range(2, 10):
+        job.step(number)
+        job.compute(30.0, calls=10)
+        for _ in range(collectives):
+            job.sleep(1, 0.2)
+            job.all_reduce(1.0)
+        job.compute(10.0, name="aten::add_", calls=5)
+    return job.write(folder)
+
+
+def test_the_loop_between_more_collectives_is_no_place_at_which_it_stands_still(tmp_path: Path) -> None:
+    """Beside 30 small collectives of a step, Python between them was told as a rank that stands still."""
+    few, many = exchanging(tmp_path / "few", 2), exchanging(tmp_path / "many", 30)
+    found = compare_paths([few], [many])
+    assert found.change_ms is not None and found.change_ms > 20.0 and found.gaps == []
+    assert "30 all_reduce calls a step for 2" in headline(found) and "stands still" not in headline(found)
+    slept = compare_paths([sleeping(tmp_path / "A", 0.0)], [sleeping(tmp_path / "S", 12.0)])
+    assert [one.rank for one in slept.gaps] == [1], "as many collectives on both sides"
+
+
+def test_a_place_is_named_beside_a_sure_change_only_where_it_is_no_trifle_of_it(tmp_path: Path) -> None:
+    found = compare_paths([sleeping(tmp_path / "A", 0.0)], [sleeping(tmp_path / "S", 12.0)])
+    sure = msgspec.structs.replace(found, verdict="slower", change_ms=60.0, low_ms=40.0, high_ms=80.0)
+    assert "rank 1's loop stands still 12 ms longer" in headline(sure)
+    much = msgspec.structs.replace(sure, change_ms=300.0, low_ms=250.0, high_ms=350.0)
+    assert "stands still" not in headline(much)

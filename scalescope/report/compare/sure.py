@@ -42,6 +42,8 @@ _REST = "not seen in the profiled steps"
 _NOTHING_BESIDE = 0.1
 #: Ranks whose loops stand still for so much of what the first one's does are told with its figure.
 _NEAR = 0.75
+#: What is less of a step's sure change is no cause to name beside it.
+_NO_TRIFLE = 0.1
 #: Two steps that are alike by chance are not known to the microsecond.
 _MOST_DIGITS = 2
 
@@ -179,7 +181,15 @@ def _beyond_noise(answer: Comparison) -> str:
 
 def besides(answer: Comparison) -> str:
     """Return what is no matter of noise of a step that is slower, or faster."""
-    return "".join(f"; {words}" for clause in (_late, _unlike, _standing, _recurring) if (words := clause(answer)))
+    still = _standing if _is_no_trifle(answer.gaps, answer) else None
+    clauses = [clause for clause in (_late, _unlike, still, _recurring) if clause is not None]
+    return "".join(f"; {words}" for clause in clauses if (words := clause(answer)))
+
+
+def _is_no_trifle(gaps: Sequence[GapChange], answer: Comparison) -> bool:
+    """Tell whether for how long loops stand still is worth a word beside a step's change that is beyond noise."""
+    own = [one.change_ms for one in gaps if one.rank == gaps[0].rank]
+    return abs(sum(own)) > _NO_TRIFLE * abs(answer.change_ms or 0.0)
 
 
 def _late(answer: Comparison) -> str:

@@ -5,6 +5,7 @@ But they meet one place of hundreds in few steps, and what is in the program its
 its place in all of them. So the host's idle time is taken place by place, between the operators of the loop's
 thread, without what collectives or loading data take, and a place stands out where it is longer in nine of ten steps
 of one side than in nine of ten of the other. Slower cores make all places longer: more than twice as long they do not.
+Between two collectives the loop is idle as well, so a place with more of them on one side is no place of both.
 
 Two or three recorded steps may all meet another process at one place. Of so few only a place counts that the rows of
 all steady steps speak for: of the rank that keeps the others waiting, by as much.
@@ -46,6 +47,7 @@ class _Steps(msgspec.Struct, frozen=True):
 
     places: _Places
     ms: Floats
+    collectives: Ints  # that are handed over at each place
 
 
 def standing_gaps(
@@ -86,13 +88,13 @@ def _standing_out(rank: int, here: _Steps, there: _Steps, least_ms: float) -> li
             baseline_ms=float(before[at]),
             other_ms=float(after[at]),
         )
-        for at in np.flatnonzero(longer | shorter).tolist()
+        for at in np.flatnonzero((longer | shorter) & (here.collectives == there.collectives)).tolist()
     ]
 
 
 def _steps_of(side: Measurement, rank: int) -> _Steps | None:
     """Return the steps that have the operators of most of them; None where they are too few, or cannot be read."""
-    steps: list[tuple[_Places, Floats]] = []
+    steps: list[tuple[_Places, Floats, Ints]] = []
     apart = max(1, -(-len(side.windows) // _MOST_WINDOWS))
     for window in side.windows[::apart]:
         source = window.traces.get(rank)
@@ -105,13 +107,16 @@ def _steps_of(side: Measurement, rank: int) -> _Steps | None:
             return None
     if not steps:
         return None
-    usual, _ = Counter(places for places, _ in steps).most_common(1)[0]
-    alike = [ms for places, ms in steps if places == usual]
-    return _Steps(usual, np.array(alike)) if len(alike) >= _LEAST_STEPS else None
+    usual, _ = Counter(places for places, _, _ in steps).most_common(1)[0]
+    alike = [(ms, handed) for places, ms, handed in steps if places == usual]
+    if len(alike) < _LEAST_STEPS:
+        return None
+    times, collectives = (np.array(own) for own in zip(*alike, strict=True))
+    return _Steps(usual, times, np.median(collectives, axis=0).astype(np.int64))
 
 
-def _of_window(trace: Trace, timeline: CpuTimeline) -> list[tuple[_Places, Floats]]:
-    """Return each step's places, each named by what is behind it, and their idle time, ms.
+def _of_window(trace: Trace, timeline: CpuTimeline) -> list[tuple[_Places, Floats, Ints]]:
+    """Return each step's places, each named by what is behind it, their idle time, ms, and the collectives in them.
 
     That is an operator, or the backward pass that it begins; "": the step's end, which has come before whatever a loop
     runs between two of the profiler's steps, as to keep a loss.
@@ -134,7 +139,9 @@ def _of_window(trace: Trace, timeline: CpuTimeline) -> list[tuple[_Places, Float
                 timeline.operator_name[own].tolist(), opens_backward[own].tolist(), beside[own].tolist(), strict=True
             )
         ]
-        found.append(((*called, ""), idle / 1e6))
+        handed = start[handover & (start >= first) & (start < last)]
+        collectives = np.bincount(np.searchsorted(start[own], handed), minlength=own.size + 1)
+        found.append(((*called, ""), idle / 1e6, collectives))
     return found
 
 
