@@ -7,7 +7,7 @@ from scalescope.records.console import counted as count_of
 from scalescope.records.rows import Device, StepRow, SweepRow
 from scalescope.records.statistics import median_of_known
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import listing, percent, size, span
+from scalescope.report.drawing.numbers import listing, percent, rank_names, size, span
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.grown import lengthened_ms, shortened_ms
 from scalescope.report.shares import shares_table
@@ -386,13 +386,6 @@ def run_label(run: RunAnalysis) -> str:
 
 
 _MOST_NAMED = 8
-
-
-def rank_names(ranks: Sequence[int]) -> str:
-    """Return `rank 1`, `ranks 1 and 3`, or the first of many and how many more there are."""
-    if len(ranks) <= _MOST_NAMED:
-        return f"rank{'s' if len(ranks) > 1 else ''} {listing([str(rank) for rank in ranks])}"
-    return f"ranks {', '.join(map(str, ranks[:_MOST_NAMED]))} and {len(ranks) - _MOST_NAMED} more"
 
 
 def spoken_of(run: RunAnalysis) -> str:

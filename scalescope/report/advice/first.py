@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.report.advice.unsteady import in_more_windows, measure_again
-from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.numbers import milliseconds, percent, rank_names
 from scalescope.report.sentences import WORTH_SAYING
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
@@ -17,7 +17,6 @@ from scalescope.report.text.waits.growth import waits_advice
 from scalescope.report.views import (
     grew_within_noise,
     lacking_ranks,
-    rank_names,
     waterfall_steps,
 )
 from scalescope.scaling.answer import Advice, RunAnalysis

@@ -72,6 +72,17 @@ def listing(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
+#: More ranks are not named one by one.
+_MOST_RANKS = 8
+
+
+def rank_names(ranks: Sequence[int]) -> str:
+    """Return `rank 1`, `ranks 1 and 3`, or the first of many and how many more there are."""
+    if len(ranks) <= _MOST_RANKS:
+        return f"rank{'s' if len(ranks) > 1 else ''} {listing([str(rank) for rank in ranks])}"
+    return f"ranks {', '.join(map(str, ranks[:_MOST_RANKS]))} and {len(ranks) - _MOST_RANKS} more"
+
+
 def rank_list(ranks: Sequence[int]) -> str:
     """Return `rank 1`, `ranks 0 and 2` or `ranks 0 to 7 and 12`; "" for none."""
     return f"rank{'s' * (len(ranks) > 1)} {listing(_stretches(ranks))}" if ranks else ""

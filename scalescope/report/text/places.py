@@ -1,7 +1,6 @@
 """What is said of ranks that changed places between two measurements."""
 
-from scalescope.report.drawing.numbers import figure
-from scalescope.report.views import rank_names
+from scalescope.report.drawing.numbers import figure, rank_names
 from scalescope.scaling.compare.answer import PlacesChange
 
 #: What the others wait is known to a twentieth of a step at best.

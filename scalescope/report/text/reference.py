@@ -1,8 +1,7 @@
 """What is to be known of a run's reference, beside how much longer a step is, in sentences."""
 
-from scalescope.report.drawing.numbers import capitalized
+from scalescope.report.drawing.numbers import capitalized, rank_names
 from scalescope.report.text.samples import as_they_are
-from scalescope.report.views import rank_names
 from scalescope.scaling.answer import RunAnalysis
 
 

@@ -20,6 +20,7 @@ from scalescope.report.drawing.numbers import (
     listing,
     milliseconds,
     percent,
+    rank_names,
 )
 from scalescope.report.drawing.parts import ALL, Part
 from scalescope.report.panels.lost import beside_noise, lost_clause
@@ -63,7 +64,6 @@ from scalescope.report.verdict.stepless import remedy_for, stepless_verdict
 from scalescope.report.verdict.why_unsteady import cause_of_unsteadiness, why_one_is_unsteady
 from scalescope.report.views import (
     lacking_ranks,
-    rank_names,
     run_label,
     spoken_of,
 )

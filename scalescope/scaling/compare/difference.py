@@ -20,6 +20,7 @@ from scalescope.scaling.compare.measurement import (
     Vector,
     Window,
     as_keys,
+    ranks_in_all,
 )
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
 from scalescope.scaling.compare.rows.run_delay import run_delay_of, with_run_delay
@@ -34,7 +35,6 @@ from scalescope.scaling.compare.spread import (
     step_spread_of_windows,
     stretches_of,
 )
-from scalescope.scaling.compare.windows import ranks_in_all
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: What the traces do not show of the change of the steps without a profiler.

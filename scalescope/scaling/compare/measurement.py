@@ -1,6 +1,6 @@
 """What one side of a comparison is: repeats of one job, each with its steps, its profiled windows and surroundings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -125,3 +125,9 @@ def as_keys(parts: Sequence[float], kinds: Sequence[float]) -> Vector:
 def compute_of(vector: Sequence[float]) -> float:
     """Return the compute of a step by KEYS."""
     return sum(vector[:_COMPUTE])
+
+
+def ranks_in_all(windows: Sequence[Window]) -> list[int]:
+    """Return the ranks that every window has."""
+    held: list[Mapping[int, Vector]] = [window.ranks for window in windows]
+    return sorted(set.intersection(*(set(one) for one in held))) if held else []

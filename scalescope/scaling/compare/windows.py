@@ -243,9 +243,3 @@ def _notes(analysis: RunAnalysis) -> list[str]:
         return []
     return [f"{analysis.name}: its traces are {analysis.quality.verdict}: {reason}"
             for reason in analysis.quality.reasons[:1]]  # fmt: skip
-
-
-def ranks_in_all(windows: Sequence[Window]) -> list[int]:
-    """Return the ranks that every window has."""
-    held: list[Mapping[int, Vector]] = [window.ranks for window in windows]
-    return sorted(set.intersection(*(set(one) for one in held))) if held else []

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from scalescope.scaling.compare.measurement import Measurement
-from scalescope.scaling.compare.windows import ranks_in_all
+from scalescope.scaling.compare.measurement import Measurement, ranks_in_all
 
 #: More ranks are not named one by one.
 _MOST_NAMED = 8

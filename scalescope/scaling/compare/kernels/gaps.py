@@ -19,9 +19,8 @@ import numpy as np
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.compare.answer import GapChange, LateChange
-from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.compare.measurement import Measurement, ranks_in_all
 from scalescope.scaling.compare.noise import Floats, Mask
-from scalescope.scaling.compare.windows import ranks_in_all
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, backward_begins
