@@ -187,7 +187,7 @@ def as_run_sentence(run: RunAnalysis) -> str:
     if abs(as_run.recording_ms.value) < READS_AS_ZERO_MS:
         return f"As run a step takes {milliseconds(as_run.step_ms)}, {whose}: it is not recording that makes it differ."
     return (
-        f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step: as run it takes "
+        f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step{_slower(as_run)}: as run it takes "
         f"{milliseconds(as_run.step_ms)}, {whose}."
     )
 
@@ -201,7 +201,7 @@ def recording_ms(run: RunAnalysis) -> float | None:
     if run.replay is None or told is None or told.step_ms is None or told.recording_ms is None:
         return None
     if told.replayed_ms is not None:  # of the profiled steps; what these are longer by than the job's own is no part
-        taken = run.replay.traced_ms - interval_of_job(told).value - beyond_the_job_ms(told)
+        taken = run.replay.traced_ms - interval_of_job(told).value - beyond_the_job_ms(told) - told.slowed_ms
         return taken if taken >= READS_AS_ZERO_MS else None  # the replay is off by more than recording takes
     return told.recording_ms.value if differs(run) and not is_likely(run) else None
 
@@ -215,10 +215,20 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
     takes = f"takes {milliseconds(taken)} of a profiled step" if taken is not None else "takes too little to show"
     than = f"{milliseconds(abs(beyond))} {'longer' if beyond > 0 else 'shorter'} than the job's own"
     than = "as long as the job's own" if is_step_of_job(told) else than
+    slower = _slower(told)
     if (fewer := fewer_replayed(run)) is not None:  # so that tables of all of them are not laid beside it
         takes = f"takes {milliseconds(taken)} of that" if taken is not None else "takes too little of that to show"
-        return f"{fewer.length}: recording {takes}; without it {'it is' if fewer.steps == 1 else 'they are'} {than}."
-    return f"Recording {takes}; without it {'that is' if is_step_of_job(told) else 'the profiled ones are'} {than}."
+        are = "it is" if fewer.steps == 1 else "they are"
+        return f"{fewer.length}: recording {takes}{slower}; {'even so' if slower and not is_step_of_job(told) else 'so' if slower else 'without it'} {are} {than}."
+    return f"Recording {takes}{slower}; {'even so' if slower and not is_step_of_job(told) else 'so' if slower else 'without it'} {'that is' if is_step_of_job(told) else 'the profiled ones are'} {than}."
+
+
+def _slower(told: AsRun) -> str:
+    """Return by how much a profiled step's operators took longer than the job's own, and how they are told; or ""."""
+    if told.slowed_ms < READS_AS_ZERO_MS:
+        return ""
+    whose = "the steps beside them" if told.untraced_by == "metadata" else "the job's own steps"
+    return f"; operators took {milliseconds(told.slowed_ms)} longer than in {whose}, and are told at their pace"
 
 
 def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:

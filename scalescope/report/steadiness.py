@@ -8,7 +8,7 @@ from scalescope.report.replayed import fewer_replayed
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.as_run.of_job import beyond_the_job_ms
+from scalescope.scaling.as_run.of_job import beyond_the_job_ms, is_step_of_job
 from scalescope.scaling.finding import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import (
     contradict,
@@ -65,6 +65,8 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if not unlike and not contradict(run) and scatter(times):
         return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
     if is_shown_alone(run) and not contradict(run):
+        if not was_unsteady(run) and run.as_run is not None and run.as_run.slowed_ms and is_step_of_job(run.as_run):
+            return ""  # the figures are at the pace of the job's own steps, which is said with them
         why = "the machine was unsteady: " if was_unsteady(run) else ""
         return f"On {where} {why}{_apart_from_job(run)}, {_MISLEADS}."
     if not unlike and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
@@ -221,21 +223,21 @@ def _apart_from_job(run: RunAnalysis) -> str:
     """Return how long profiled steps are without recording, beside the job's own; where both lengths are told, by how
     much they differ."""
     if step_of_job(run) and run.as_run is not None and run.as_run.step_ms:
-        share = beyond_the_job_ms(run.as_run) / run.as_run.step_ms
+        share = (beyond_the_job_ms(run.as_run) + run.as_run.slowed_ms) / run.as_run.step_ms
         than = "longer" if share > 0 else "shorter"
         fewer = fewer_replayed(run)
         which = "the profiled steps are"
         if fewer is not None:
             which = f"{fewer.steps} of the {fewer.of} profiled steps {'is' if fewer.steps == 1 else 'are'}"
         return f"without recording {which} {percent(abs(share))} {than} than the job's own"
-    told, parts_ms = run.as_run, run.as_run.parts_ms if run.as_run is not None else None
-    if told is None or told.step_ms is None or parts_ms is None:
+    told, profiled_ms = run.as_run, run.as_run.profiled_ms if run.as_run is not None else None
+    if told is None or told.step_ms is None or profiled_ms is None:
         return "the profiled steps are not like the job's own"
     fewer = fewer_replayed(run)
     which = "the profiled steps take" if fewer is None else fewer.which
     beside = "" if fewer is None else f" ({milliseconds(fewer.traced_ms)} with it)"
     return (
-        f"without recording {which} {milliseconds(parts_ms.value)}{beside}, the job's own "
+        f"without recording {which} {milliseconds(profiled_ms.value)}{beside}, the job's own "
         f"{milliseconds(told.step_ms)} ({_bounds(told)})"
     )
 

@@ -217,6 +217,8 @@ class AsRun(msgspec.Struct, kw_only=True):
     scale: Interval | None = None  # of the measured terms of recording's cost
     recording_ms: Interval | None = None  # by how much recording lengthens the step
     recording_at_most_ms: float | None = None  # where the step is not replayed: all that recording can cost it
+    #: By how much operators take longer in the profiled steps than in the job's own, beside that: it is taken off them.
+    slowed_ms: float = 0.0
     #: The profiled steps without recording, where `step_ms` is of the job's own: what they differ by is the machine's.
     replayed_ms: Interval | None = None
     steps: int = 0  # in each rank's window
@@ -231,6 +233,12 @@ class AsRun(msgspec.Struct, kw_only=True):
             return self.replayed_ms
         low = self.step_ms if self.low_ms is None else self.low_ms
         return Interval(self.step_ms, low, self.step_ms if self.high_ms is None else self.high_ms)
+
+    @property
+    def profiled_ms(self) -> Interval | None:
+        """The profiled steps, ms, without what recording costs by its terms, at their own pace; None: not known."""
+        told, slower = self.parts_ms, self.slowed_ms
+        return None if told is None else Interval(told.value + slower, told.low + slower, told.high + slower)
 
     @property
     def own_steps_contradict(self) -> bool:

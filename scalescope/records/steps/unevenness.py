@@ -18,6 +18,8 @@ _LEAST_STEPS = 5
 _SHORTER = 0.01
 #: Profiled steps that differ by more from the measured ones are not like them.
 UNLIKE = 0.1
+#: Of the job's own step: by so much fresh pages make profiled ones longer on CPUs, at most (7 to 15% were seen).
+BY_FRESH_PAGES = 0.2
 #: Of so many stretches the medians tell how far that of all steps is known.
 STRETCHES = 6
 #: A median's standard error over a mean's, of steps that are normally distributed.

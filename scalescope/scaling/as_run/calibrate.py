@@ -6,6 +6,7 @@ need not be: the step as run is the same at all of them.
 """
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
@@ -13,6 +14,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from scalescope.records.steps.unevenness import BY_FRESH_PAGES
 from scalescope.scaling.as_run.recording import RecordingTerms
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.graph import Graph
@@ -24,6 +26,7 @@ from scalescope.scaling.replay.host_cost import (
     started,
     starts_of,
     with_quicker_copies,
+    with_quicker_operators,
     without_recording,
 )
 from scalescope.scaling.replay.simulate import (
@@ -33,6 +36,7 @@ from scalescope.scaling.replay.simulate import (
     mean_step_ns,
     simulate,
     simulate_begins,
+    simulate_steps,
 )
 
 Source = Literal["steps", "given", "metadata", "range", "not_needed"]
@@ -79,6 +83,7 @@ class Calibration(msgspec.Struct, frozen=True):
     source: Source
     reason: Reason | None = None
     spent_ns: Interval | None = None  # what recording costs, where its terms tell, and not the untraced step
+    slowed_ns: float = 0.0  # what operators took longer beside that, a step, and which is taken off them
 
 
 class Replays(msgspec.Struct):
@@ -92,6 +97,7 @@ class Replays(msgspec.Struct):
     settled: dict[float, float] = msgspec.field(default_factory=dict)  # of all calibrations, as the two before
     devices: float = 1.0  # how many times as long the graph's devices take as in the trace
     copies: float = 0.0  # how far its copies of pageable memory are on the way to the window's quickest
+    operators: float = 1.0  # how many times as long its operators of CPUs take as in the trace
 
     def of_another(self, traced_ns: float) -> "Replays":
         """Return these for a calibration that has looked at none but the step as traced: it comes out as without."""
@@ -102,6 +108,10 @@ class Replays(msgspec.Struct):
         """Return replays, none so far, of the graph with devices that take so many times as long."""
         slower = on_slower_devices(self.graph, times)
         return Replays(slower, self.cost, devices=self.devices * times, copies=self.copies)
+
+    def with_quicker_operators(self, times: float) -> "Replays":
+        """Return replays, none so far, of a graph as traced whose operators of CPUs take so many times as long."""
+        return Replays(with_quicker_operators(self.graph, times), self.cost, operators=times)
 
     def with_quicker_copies(self, share: float) -> "Replays":
         """Return replays, none so far, of the graph with such copies; these where it has none that differ."""
@@ -168,8 +178,9 @@ class Replays(msgspec.Struct):
         `copies_high`: how quick copies of pageable memory may be.
         """
         return Recording(
-            self.cost, scale, self.starts[scale.value], self.devices, self.copies, max(self.copies, copies_high), fitted
-        )
+            self.cost, scale, self.starts[scale.value], self.devices, self.copies, max(self.copies, copies_high),
+            self.operators, fitted,
+        )  # fmt: skip
 
     def scale_for(self, step_ns: float, near: float) -> float:
         """Return the scale at which the step would be so long, `near` one that was replayed.
@@ -293,12 +304,16 @@ def _unexplained(graph: Graph) -> float:
 def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float) -> Calibration:
     untraced_ms = untraced.step_ms
     if _terms_tell_more(replays, terms, untraced, traced_ns, shortest):
+        slowed = replays.at(terms.likely)
+        spent = Interval(*(max(0.0, traced_ns - one) for one in (slowed, replays.at(terms.low), replays.at(terms.high))))
+        replays = _at_pace_of_job(replays, terms, untraced_ms)
         step = replays.at(terms.likely)
         recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
         # by more than any cost of recording they contradict the traces as ever
         why = _why_off(min(step, max(shortest, 1e6 * untraced_ms.value)), untraced_ms)
-        spent = Interval(*(max(0.0, traced_ns - one) for one in (step, replays.at(terms.low), replays.at(terms.high))))
-        return Calibration(recording, _covering(step, untraced_ms), untraced.source, why, spent)
+        return Calibration(
+            recording, _covering(step, untraced_ms), untraced.source, why, spent, max(0.0, slowed - step)
+        )
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     # from here on its devices bound the step, as far as their own pace is known
     slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
@@ -333,6 +348,27 @@ def _terms_tell_more(
     if untraced.source != "given" and most - least > replays.at(terms.low) - replays.at(terms.high):
         return True
     return least < traced_ns < most and (shortest > least or replays.at(terms.high) > least)
+
+
+def _at_pace_of_job(replays: Replays, terms: RecordingTerms, untraced_ms: Interval) -> Replays:
+    """Return replays whose operators are as quick as in the job's own steps, where the window's typical one is longer.
+
+    What a window records takes memory amid the activations, whose pages are then fresh ones in each step: operators
+    that fill them take longer, by what no term tells. A step that is longer than the typical one stays so.
+    """
+    slowed = replays.at(terms.likely)
+    steps = [statistics.fmean(of_ranks) for of_ranks in zip(*simulate_steps(replays.graph).values(), strict=False)]
+    own = 1e6 * untraced_ms.value
+    longer = statistics.median(steps) - (replays.at(0.0) - slowed) - own
+    if longer > BY_FRESH_PAGES * own or (longer := min(longer, slowed - own)) <= NEAR / 2 * own:
+        return replays
+    found, times, goal = replays, 1.0, slowed - longer
+    for _ in range(_MOST_PACES):
+        times *= goal / found.at(terms.likely)  # not all of a step is its operators', so it takes more than one
+        found = replays.with_quicker_operators(times)
+        if found.at(terms.likely) <= goal * (1 + NEAR / 2):
+            break
+    return found
 
 
 def _at_pace(replays: Replays, scale: float, goal: float) -> Replays:

@@ -254,6 +254,7 @@ def _answer(
         reason=found.reason,
         scale=found.recording.scale,
         recording_ms=Interval(*spent),
+        slowed_ms=found.slowed_ns / 1e6,
         steps=steps,
         ranks=[_split(rank, part) for rank, part in settled.items()],
         efficiency=efficiency_of(list(settled.values())),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.rank.timeline import COPY
+from scalescope.scaling.rank.timeline import COMPUTE, COPY
 from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.replay.ranks.paced import keep_pace
@@ -90,6 +90,18 @@ def on_slower_devices(graph: Graph, times: float) -> Graph:
     slower.work_ns = array("d", (times * np.array(graph.work_ns)).tobytes())
     slower.transfers = [replace(one, work_ns=times * one.work_ns) for one in graph.transfers]
     return slower
+
+
+def with_quicker_operators(graph: Graph, times: float) -> Graph:
+    """Return the graph of ranks on CPUs whose operators take so many times as long; what loads or exchanges stays."""
+    if times == 1.0:
+        return graph
+    quicker = graph.copy()
+    computes = np.array([node.kind == COMPUTE for node in graph.activities], bool)
+    computes[list(graph.loading)] = False
+    work = np.array(graph.work_ns)
+    quicker.work_ns = array("d", np.where(computes, times * work, work).tobytes())
+    return quicker
 
 
 def with_quicker_copies(graph: Graph, share: float) -> Graph:
@@ -227,6 +239,7 @@ class Recording(msgspec.Struct, frozen=True):
     devices: float = 1.0  # how many times as long the devices take as in the trace
     copies: float = 0.0  # how far copies of pageable memory are on the way to the window's quickest
     copies_high: float = 0.0  # the same, at most
+    operators: float = 1.0  # how many times as long operators of CPUs take as in the trace, beside what they are charged
     fitted: bool = False  # the step at that scale is the untraced one, which is known, and so it is at the bounds
 
     def taken_out(
@@ -237,5 +250,6 @@ class Recording(msgspec.Struct, frozen=True):
         `quickest`: with copies of pageable memory as quick as they may be. `times`: see `without_recording`.
         """
         graph = with_quicker_copies(graph, self.copies_high if quickest else self.copies)
-        lighter = without_recording(on_slower_devices(graph, self.devices), self.cost, scale, times)
+        graph = with_quicker_operators(on_slower_devices(graph, self.devices), self.operators)
+        lighter = without_recording(graph, self.cost, scale, times)
         return started(lighter, self.starts)

@@ -178,6 +178,7 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
         allows_to_ms=against.allows_to_ms if against is not None else None,
         scale=_mean(scales),
         recording_ms=_mean(spent),
+        slowed_ms=statistics.fmean(one.slowed_ms for one in whole),
         steps=sum(one.steps for one in whole),
         ranks=_splits(whole),
         kinds=mean_kinds([(one.kinds, one.steps) for one in whole if one.kinds]),

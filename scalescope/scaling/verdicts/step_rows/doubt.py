@@ -3,7 +3,7 @@
 import math
 import statistics
 
-from scalescope.records.steps.unevenness import UNLIKE
+from scalescope.records.steps.unevenness import BY_FRESH_PAGES, UNLIKE
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import (
@@ -26,8 +26,6 @@ _APART = 0.02
 _MOST = 0.5
 #: Of so many steps of ranks the shortest takes this share of the mean, where all load alike.
 _STEPS_ALIKE, _ALIKE = 4, 0.75
-#: Of the measured step: by so much fresh pages make profiled ones longer, at most (7 to 15% were seen).
-_BY_FRESH_PAGES = 0.2
 
 
 #: Launches that a rank makes beyond the others', values that hosts read one by one, or a mode that all are in: no
@@ -129,7 +127,7 @@ def _is_slowed_by_its_records(run: RunAnalysis) -> bool:
     told, measured = told_usual_ms(run), run.step_times.measured_step_ms if run.step_times is not None else None
     if run.activity != "cpu" or told is None or measured is None:
         return False
-    return measured <= told <= (1 + _BY_FRESH_PAGES) * measured and _waited_for_cores_no_longer(run)
+    return measured <= told <= (1 + BY_FRESH_PAGES) * measured and _waited_for_cores_no_longer(run)
 
 
 def _waited_for_cores_no_longer(run: RunAnalysis) -> bool:
@@ -169,9 +167,9 @@ def is_unlike(run: RunAnalysis) -> bool:
 
 
 def told_step_ms(run: RunAnalysis) -> float | None:
-    """Return the step that figures are of, ms: without recording where that is known, else as profiled."""
-    if run.as_run is not None and run.as_run.ranks and run.as_run.parts_ms is not None:
-        return run.as_run.parts_ms.value
+    """Return the profiled step at its own pace, ms: without recording where that is known."""
+    if run.as_run is not None and run.as_run.ranks and run.as_run.profiled_ms is not None:
+        return run.as_run.profiled_ms.value
     return run.step_times.window_step_ms if run.step_times is not None else None
 
 
@@ -205,11 +203,11 @@ def is_of_other_steps(run: RunAnalysis) -> bool:
     slow the steps after it.
     """
     as_run, times = run.as_run, run.step_times
-    if run.activity != "cpu" or as_run is None or as_run.untraced_by != "steps" or as_run.parts_ms is None:
+    if run.activity != "cpu" or as_run is None or as_run.untraced_by != "steps" or as_run.profiled_ms is None:
         return False
     if times is None or times.measured_step_ms is None:
         return False
-    measured, told, long = times.measured_step_ms, as_run.parts_ms, longer_for_long_ones_ms(run)
+    measured, told, long = times.measured_step_ms, as_run.profiled_ms, longer_for_long_ones_ms(run)
     apart = abs(told.value - long - measured)
     if apart >= UNLIKE * measured:
         return True
