@@ -187,8 +187,8 @@ def as_run_sentence(run: RunAnalysis) -> str:
     if abs(as_run.recording_ms.value) < READS_AS_ZERO_MS:
         return f"As run a step takes {milliseconds(as_run.step_ms)}, {whose}: it is not recording that makes it differ."
     return (
-        f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step{_slower(as_run)}: as run it takes "
-        f"{milliseconds(as_run.step_ms)}, {whose}."
+        f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step{_slower(as_run)}: as run it "
+        f"takes {milliseconds(as_run.step_ms)}, {whose}."
     )
 
 
@@ -215,12 +215,14 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
     takes = f"takes {milliseconds(taken)} of a profiled step" if taken is not None else "takes too little to show"
     than = f"{milliseconds(abs(beyond))} {'longer' if beyond > 0 else 'shorter'} than the job's own"
     than = "as long as the job's own" if is_step_of_job(told) else than
-    slower = _slower(told)
+    slower, without = _slower(told), "without it"
+    if slower:
+        without = "so" if is_step_of_job(told) else "even so"
     if (fewer := fewer_replayed(run)) is not None:  # so that tables of all of them are not laid beside it
         takes = f"takes {milliseconds(taken)} of that" if taken is not None else "takes too little of that to show"
         are = "it is" if fewer.steps == 1 else "they are"
-        return f"{fewer.length}: recording {takes}{slower}; {'even so' if slower and not is_step_of_job(told) else 'so' if slower else 'without it'} {are} {than}."
-    return f"Recording {takes}{slower}; {'even so' if slower and not is_step_of_job(told) else 'so' if slower else 'without it'} {'that is' if is_step_of_job(told) else 'the profiled ones are'} {than}."
+        return f"{fewer.length}: recording {takes}{slower}; {without} {are} {than}."
+    return f"Recording {takes}{slower}; {without} {'that is' if is_step_of_job(told) else 'the profiled ones are'} {than}."
 
 
 def _slower(told: AsRun) -> str:

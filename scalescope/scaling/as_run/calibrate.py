@@ -64,6 +64,8 @@ _CROSSING = 5
 _REFINED = 2
 #: Of devices' paces that are tried.
 _MOST_PACES = 3
+#: Operators are no quicker than so many times as long as recorded: what a step is longer by beyond that, others make.
+_QUICKEST = 0.5
 #: Of the scales that are tried for what the hosts' own calls take: halvings of the interval.
 _HALVINGS = 12
 
@@ -354,21 +356,25 @@ def _at_pace_of_job(replays: Replays, terms: RecordingTerms, untraced_ms: Interv
     """Return replays whose operators are as quick as in the job's own steps, where the window's typical one is longer.
 
     What a window records takes memory amid the activations, whose pages are then fresh ones in each step: operators
-    that fill them take longer, by what no term tells. A step that is longer than the typical one stays so.
+    that fill them take longer, by what no term tells. A step that is longer than the typical one stays so. Own steps
+    that differ by more than that may take tell nothing of it.
     """
+    if untraced_ms.half > BY_FRESH_PAGES * untraced_ms.value:
+        return replays
     slowed = replays.at(terms.likely)
     steps = [statistics.fmean(of_ranks) for of_ranks in zip(*simulate_steps(replays.graph).values(), strict=False)]
     own = 1e6 * untraced_ms.value
     longer = statistics.median(steps) - (replays.at(0.0) - slowed) - own
     if longer > BY_FRESH_PAGES * own or (longer := min(longer, slowed - own)) <= NEAR / 2 * own:
         return replays
-    found, times, goal = replays, 1.0, slowed - longer
-    for _ in range(_MOST_PACES):
-        times *= goal / found.at(terms.likely)  # not all of a step is its operators', so it takes more than one
+    times = 1 - longer / slowed
+    for _ in range(_MOST_PACES):  # not all of a step is its operators', so it takes more than one
         found = replays.with_quicker_operators(times)
-        if found.at(terms.likely) <= goal * (1 + NEAR / 2):
+        gained = slowed - found.at(terms.likely)
+        if gained <= 0 or abs(gained - longer) <= NEAR / 2 * own:
             break
-    return found
+        times = max(1 - (1 - times) * longer / gained, _QUICKEST)
+    return found if gained > 0 else replays
 
 
 def _at_pace(replays: Replays, scale: float, goal: float) -> Replays:
