@@ -1,7 +1,7 @@
 """Page faults a step before, in and after a window of torch's profiler, of a CNN on ranks that compute on CPUs.
 
 What a window records takes memory amid the job's activations, whose pages are then fresh ones in each step. Each rank
-counts its minor page faults by getrusage, and times its steps. Run it by `python benchmarks/page_faults.py` (CPUs
+counts its minor page faults and the kernel's time by getrusage, and times its steps. Run it by `python benchmarks/page_faults.py` (CPUs
 alone, two ranks, half a minute).
 """
 
@@ -43,12 +43,14 @@ def run(rank: int, ranks: int, active: int, folder: str) -> None:
     plan = schedule(wait=_BEFORE, warmup=_WARMUP, active=active, repeat=1)
     with profile(activities=[ProfilerActivity.CPU], schedule=plan, record_shapes=True) as window:
         for step in range(_BEFORE + _WARMUP + active + _AFTER):
-            faults, begun = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
+            before, begun = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images), labels).backward()
             optimizer.step()
             took = 1e3 * (time.perf_counter() - begun)
-            lines.append(f"{step} {resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults} {took}\n")
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            kernel = 1e3 * (after.ru_stime - before.ru_stime)
+            lines.append(f"{step} {after.ru_minflt - before.ru_minflt} {took} {kernel}\n")
             window.step()
     Path(folder, f"rank{rank}").write_text("".join(lines))
     dist.destroy_process_group()
@@ -69,9 +71,11 @@ def main() -> None:
             rows = [line.split() for line in Path(folder, f"rank{rank}").read_text().splitlines()]
             for name, steps in parts.items():
                 faults, took = [int(rows[at][1]) for at in steps], [float(rows[at][2]) for at in steps]
+                kernel = statistics.fmean(float(rows[at][3]) for at in steps)  # ticks: no single step's is known
                 print(
                     f"rank {rank}, {name:>6} the window: {statistics.median(faults):6,.0f} page faults a step "
-                    f"({min(faults):,} to {max(faults):,}), {statistics.median(took):.1f} ms"
+                    f"({min(faults):,} to {max(faults):,}), {statistics.median(took):.1f} ms, "
+                    f"{kernel:.1f} of the mean one in the kernel"
                 )
 
 

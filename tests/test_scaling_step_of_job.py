@@ -157,7 +157,7 @@ def test_profiled_steps_that_fresh_pages_made_longer_are_told_at_the_pace_of_the
     # operators are quicker, and nothing that hosts do between them
     for one, other in zip(step_as_run(slower)[1], step_as_run(same)[1], strict=True):
         assert one.compute_ms < 0.95 * other.compute_ms
-        assert one.idle_launch_ms == pytest.approx(other.idle_launch_ms, abs=0.01 * other.window_ms)
+        assert one.idle_launch_ms == pytest.approx(other.idle_launch_ms, abs=0.02 * other.window_ms)
         assert sum(one.part_ms(part) for part in PARTS) == pytest.approx(one.window_ms)
     account = as_run_sentence(slower)
     assert f"; operators took {milliseconds(told.slowed_ms)} longer than in the job's own steps, and are told" in account
