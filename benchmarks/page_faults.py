@@ -1,8 +1,8 @@
 """Page faults a step before, in and after a window of torch's profiler, of a CNN on ranks that compute on CPUs.
 
 What a window records takes memory amid the job's activations, whose pages are then fresh ones in each step. Each rank
-counts its minor page faults and the kernel's time by getrusage, and times its steps. Run it by `python benchmarks/page_faults.py` (CPUs
-alone, two ranks, half a minute).
+counts its minor page faults and the kernel's time by getrusage, and times its steps. Run it by
+`python benchmarks/page_faults.py` (CPUs alone, two ranks, half a minute).
 """
 
 import argparse

@@ -19,12 +19,12 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.as_run.of_job import interval_of_job, tell_step_of_job
 from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.of_job import interval_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
 from scalescope.scaling.replay.whatif.replayer import Replayer
+from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
 from tests.recorded import records_of
 from tests.report_samples import run_with_traces, words
 
@@ -160,7 +160,9 @@ def test_profiled_steps_that_fresh_pages_made_longer_are_told_at_the_pace_of_the
         assert one.idle_launch_ms == pytest.approx(other.idle_launch_ms, abs=0.02 * other.window_ms)
         assert sum(one.part_ms(part) for part in PARTS) == pytest.approx(one.window_ms)
     account = as_run_sentence(slower)
-    assert f"; operators took {milliseconds(told.slowed_ms)} longer than in the job's own steps, and are told" in account
+    assert (
+        f"; operators took {milliseconds(told.slowed_ms)} longer than in the job's own steps, and are told" in account
+    )
     assert account.endswith("; so they are as long as the job's own.")
 
 

@@ -222,7 +222,9 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
         takes = f"takes {milliseconds(taken)} of that" if taken is not None else "takes too little of that to show"
         are = "it is" if fewer.steps == 1 else "they are"
         return f"{fewer.length}: recording {takes}{slower}; {without} {are} {than}."
-    return f"Recording {takes}{slower}; {without} {'that is' if is_step_of_job(told) else 'the profiled ones are'} {than}."
+    return (
+        f"Recording {takes}{slower}; {without} {'that is' if is_step_of_job(told) else 'the profiled ones are'} {than}."
+    )
 
 
 def _slower(told: AsRun) -> str:

@@ -307,7 +307,9 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
     untraced_ms = untraced.step_ms
     if _terms_tell_more(replays, terms, untraced, traced_ns, shortest):
         slowed = replays.at(terms.likely)
-        spent = Interval(*(max(0.0, traced_ns - one) for one in (slowed, replays.at(terms.low), replays.at(terms.high))))
+        spent = Interval(
+            *(max(0.0, traced_ns - one) for one in (slowed, replays.at(terms.low), replays.at(terms.high)))
+        )
         replays = _at_pace_of_job(replays, terms, untraced_ms)
         step = replays.at(terms.likely)
         recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
