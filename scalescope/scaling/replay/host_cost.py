@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.float64]
 
 #: In the name of a copy from or to memory that the device cannot read by itself.
 _PAGEABLE = "Pageable"
+#: Bytes of memory that come together: what exchanges fewer waits for no fresh ones.
+_PAGE = 4096
 #: Ranks that drift apart by no more than this share of a step, in all steps, are in full swing.
 _IN_SWING = 0.001
 
@@ -93,7 +95,10 @@ def on_slower_devices(graph: Graph, times: float) -> Graph:
 
 
 def with_quicker_operators(graph: Graph, times: float) -> Graph:
-    """Return the graph of ranks on CPUs whose operators take so many times as long; what loads or exchanges stays."""
+    """Return the graph of ranks on CPUs whose operators take so many times as long, and exchanges that fill pages, too.
+
+    What loads, and what hosts do in between, stays.
+    """
     if times == 1.0:
         return graph
     quicker = graph.copy()
@@ -101,6 +106,10 @@ def with_quicker_operators(graph: Graph, times: float) -> Graph:
     computes[list(graph.loading)] = False
     work = np.array(graph.work_ns)
     quicker.work_ns = array("d", np.where(computes, times * work, work).tobytes())
+    quicker.transfers = [
+        one if one.bytes is not None and one.bytes < _PAGE else replace(one, work_ns=times * one.work_ns)
+        for one in graph.transfers
+    ]
     return quicker
 
 
