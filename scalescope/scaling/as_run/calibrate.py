@@ -65,7 +65,9 @@ _REFINED = 2
 #: Of devices' paces that are tried.
 _MOST_PACES = 3
 #: Operators are no quicker than so many times as long as recorded: what a step is longer by beyond that, others make.
-_QUICKEST = 0.5
+_QUICKEST = 0.3
+#: Of paces of operators that are tried.
+_MOST_OPERATORS = 6
 #: Of the scales that are tried for what the hosts' own calls take: halvings of the interval.
 _HALVINGS = 12
 
@@ -369,14 +371,19 @@ def _at_pace_of_job(replays: Replays, terms: RecordingTerms, untraced_ms: Interv
     longer = statistics.median(steps) - (replays.at(0.0) - slowed) - own
     if longer > BY_FRESH_PAGES * own or (longer := min(longer, slowed - own)) <= NEAR / 2 * own:
         return replays
-    times = 1 - longer / slowed
-    for _ in range(_MOST_PACES):  # not all of a step is its operators', so it takes more than one
+    quickest, slowest, short, long = _QUICKEST, 1.0, math.nan, longer  # by so much the step is then too short, or long
+    for _ in range(_MOST_OPERATORS):
+        along = 0.5 if math.isnan(short) else long / (long + short)
+        times = slowest + along * (quickest - slowest)
         found = replays.with_quicker_operators(times)
-        gained = slowed - found.at(terms.likely)
-        if gained <= 0 or abs(gained - longer) <= NEAR / 2 * own:
+        left = found.at(terms.likely) - (slowed - longer)
+        if abs(left) <= NEAR / 2 * own:
             break
-        times = max(1 - (1 - times) * longer / gained, _QUICKEST)
-    return found if gained > 0 else replays
+        if left > 0:
+            slowest, long = times, left
+        else:
+            quickest, short = times, -left
+    return found
 
 
 def _at_pace(replays: Replays, scale: float, goal: float) -> Replays:
