@@ -14,7 +14,7 @@ from scalescope.scaling.findings.prices.gain import Gain
 
 
 def up_to_profiled_pace(scene: Scene, gains: Sequence[Gain]) -> list[Gain]:
-    """Return gains whose operators may have been slowed by as much less of a step as all of them were in the mean."""
+    """Return gains whose operators may cost as much more as all of a step was slowed by in the mean."""
     as_run = scene.analysis.as_run
     slower = 0.0 if as_run is None or not as_run.step_ms else as_run.slowed_ms / as_run.step_ms
     return [
