@@ -62,7 +62,10 @@ def traced(waterfall: Waterfall) -> tuple[Waterfall, list[object]]:
         pytest.approx(sum(getattr(kind, name) for kind in kinds), abs=1e-6)
         for name in ("from_ms", "to_ms", "inflation_ms", "more_work_ms", "inflation_beside_ms")
     ]
-    alone = msgspec.structs.replace(waterfall, measured_growth_ms=None, noise_ms=None, unsteady=False, kinds=[])
+    alone = msgspec.structs.replace(
+        waterfall, measured_growth_ms=None, measured_growth_low_ms=None, measured_growth_high_ms=None, noise_ms=None,
+        unsteady=False, kinds=[],
+    )  # fmt: skip
     return alone, [[kind.kind for kind in kinds], *totals]
 
 

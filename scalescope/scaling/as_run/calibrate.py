@@ -323,9 +323,10 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     # from here on its devices bound the step, as far as their own pace is known
     slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
+    at_device = shortest * (1 + NEAR / 2) if replays.copies else slower  # which is the pace that was fitted to it
     fitted = least > slower
     if not fitted:  # hosts are not blamed for what devices differ by themselves
-        scale = _beyond(replays, terms, max(most, slower), max(untraced_ms.value * 1e6, slower))
+        scale = _beyond(replays, terms, max(most, at_device), max(untraced_ms.value * 1e6, at_device))
         replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))
     else:
         value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely)

@@ -37,8 +37,8 @@ def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
             continue  # one of them has gone with another already, and takes nothing with it
         if _holds(whole, part) or _holds(part, whole):
             continue
-        if is_counted(part.evidence):
-            continue  # it is there, whatever hides behind it or it behind
+        if part.code != "synchronising" and is_counted(part.evidence):
+            continue  # it is there, whatever hides behind it or it behind; a wait may be for what is another cause
         if part.rank is not None and whole.rank is None:
             continue  # what one rank has and the others do not is no part of what all of them do
         least = least_to_say_ms(scene, part)

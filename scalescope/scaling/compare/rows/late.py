@@ -22,7 +22,7 @@ LEAST_SHARE = 0.05
 _BETWEEN_RUNS = 0.03
 
 
-class Late(msgspec.Struct, frozen=True):
+class Lateness(msgspec.Struct, frozen=True):
     """How long after all others a rank is ready in the median step, below 0 before one of them, and its variance."""
 
     ms: float
@@ -47,13 +47,13 @@ def late_change(baseline: Measurement, other: Measurement, steps_ms: tuple[float
     return max(found, key=lambda one: abs(one.change_ms), default=None)
 
 
-def half_of(before: Late, after: Late, ranks: int) -> float:
+def half_of(before: Lateness, after: Lateness, ranks: int) -> float:
     """Return half of the interval of what two ranks' lateness differs by, 95% of so many ranks at once, ms."""
     quantile = NormalDist().inv_cdf((1 + 0.95 ** (1 / max(1, ranks))) / 2)
     return quantile * math.sqrt(before.variance + after.variance)
 
 
-def lateness_of(side: Measurement, step_ms: float) -> dict[int, Late]:
+def lateness_of(side: Measurement, step_ms: float) -> dict[int, Lateness]:
     """Return each rank's lateness, the mean of repeats; none where one does not tell."""
     count = len(side.repeats)
     ranks = set.intersection(*(set(one.late_ms) for one in side.repeats))
@@ -61,7 +61,7 @@ def lateness_of(side: Measurement, step_ms: float) -> dict[int, Late]:
     for rank in sorted(ranks):
         own = [one.late_ms[rank] for one in side.repeats]
         variance = (sum(map(_variance, own)) / count + (_BETWEEN_RUNS * step_ms) ** 2) / count
-        found[rank] = Late(fmean(median(one) for one in own), variance)
+        found[rank] = Lateness(fmean(median(one) for one in own), variance)
     return found
 
 
