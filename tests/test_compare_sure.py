@@ -12,7 +12,7 @@ from scalescope.report.compare.sure import part_name
 from scalescope.report.compare.tables import parts_sentence, parts_table
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
-from scalescope.scaling.compare.answer import Comparison, PartChange
+from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import Finding, Remedy
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
@@ -174,3 +174,45 @@ def test_a_place_is_named_beside_a_sure_change_only_where_it_is_no_trifle_of_it(
     assert "rank 1's loop stands still 12 ms longer" in headline(sure)
     much = msgspec.structs.replace(sure, change_ms=300.0, low_ms=250.0, high_ms=350.0)
     assert "stands still" not in headline(much)
+
+
+def slowed_window(**also: object) -> Comparison:
+    """Return the answer of two runs whose steps are as long, of which one's profiled steps were slower than these."""
+    parts = [
+        PartChange(name="convolution", change_ms=30.8, low_ms=1.2, high_ms=60.0, baseline_ms=56.6, other_ms=87.4),
+        PartChange(name="elementwise and reductions", change_ms=4.5, low_ms=0.4, high_ms=8.5, baseline_ms=7.2,
+                   other_ms=11.7),
+        PartChange(name="rest", change_ms=-35.9, low_ms=-76.2, high_ms=5.1, baseline_ms=1.0, other_ms=-34.9),
+    ]  # fmt: skip
+    answer = Comparison(baseline="a", other="b", verdict="same", basis="untraced", baseline_ms=84.5, other_ms=91.4,
+                        change_ms=6.9, low_ms=-6.3, high_ms=20.1, parts=parts)  # fmt: skip
+    return msgspec.structs.replace(answer, **also)
+
+
+def test_a_slow_windows_operators_are_not_sure_to_be_slower_in_the_job() -> None:
+    """*Sure: convolution +31 ms* was said of a healthy run whose step was longer by 7 ms, within noise."""
+    answer = slowed_window()
+    told = headline(answer)
+    assert told.startswith("b cannot be told from a, within noise: +7 ms") and "onvolution" not in told
+    whole = parts_sentence(answer)
+    assert whole.startswith("No part of the job's steps changed for sure. In the profiled steps alone, convolution and")
+    slower = msgspec.structs.replace(answer, verdict="slower", low_ms=1.0)
+    assert "of which elementwise and reductions +4" in headline(slower), "as much as the step may be longer by"
+    assert "convolution" not in headline(slower), "more than the step can be longer by"
+    shown = slowed_window(parts=answer.parts[:2])
+    assert headline(shown).startswith("Sure of b, beside a: convolution +31 ms"), "no other steps speak against it"
+
+
+def test_what_the_profiled_steps_do_not_show_is_never_what_is_sure() -> None:
+    """*Not seen in the profiled steps −48 ms* was the first thing that was sure of a run that saves every 6th step."""
+    often = RecurringChange(baseline_every=None, other_every=6, baseline_each_ms=0.0, other_each_ms=79.6,
+                            change_ms=13.3, low_ms=3.8, high_ms=22.8, differs=True)  # fmt: skip
+    idle = PartChange(name="idle_launch", change_ms=26.5, low_ms=16.9, high_ms=37.6, baseline_ms=5.6, other_ms=32.0)
+    rest = PartChange(name="rest", change_ms=-47.9, low_ms=-91.7, high_ms=-3.1, baseline_ms=1.0, other_ms=-46.9)
+    answer = slowed_window(parts=[idle, rest], recurring=often)
+    told = headline(answer)
+    assert told.startswith("Sure of b, beside a: every 6th step takes 79.6 ms longer, and there none does: +13.3 ms")
+    assert "not seen" not in told and "idle" not in told
+    assert "not seen" not in parts_sentence(answer)
+    steady = headline(msgspec.structs.replace(answer, recurring=None))
+    assert steady.startswith("Sure of b, beside a: idle (host late) +26 ms") and "not seen" not in steady

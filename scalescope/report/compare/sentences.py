@@ -31,6 +31,8 @@ _ALONE = 0.2
 #: Settings are named in a sentence where they are no more than these; what a device does by itself is none.
 _FEW_SETTINGS = 3
 _STATE = "state."
+#: Why a part that is longer beyond noise in the profiled steps is not told to be so in the job's.
+NOT_AS_RUN = "those without a profiler do not show it"
 
 
 def names_of(answer: Comparison) -> tuple[str, str]:
@@ -289,6 +291,8 @@ def kernels_sentence(answer: Comparison) -> str:
     if not answer.matched_share:
         return ""
     alike = kernels_are_as_long(answer)
-    order = "longest first; what they differ by is within noise" if alike else "most changed first"
+    of_window = any(answer.is_of_the_window(one) and not one.within_noise for one in answer.parts if one.name in KINDS)
+    why = f"of the profiled steps alone: {NOT_AS_RUN}" if of_window else "within noise"
+    order = f"longest first; what they differ by is {why}" if alike else "most changed first"
     share = f"{percent(answer.matched_share)} of the compute has a counterpart"
     return f"The kernels of one rank's step side by side, {order}; {share}."

@@ -62,7 +62,7 @@ def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
 def moved(answer: Comparison) -> list[PartChange]:
     """Return the parts of whose change something is sure, most first: it is beyond noise, or more or less is done."""
     least = WORTH_NAMING * (answer.baseline_ms or 0.0)
-    sure = [one for one in answer.parts if not one.within_noise or abs(one.told_ms or 0.0) > least]
+    sure = [one for one in answer.parts if answer.is_sure(one) or (one.more_done and abs(one.told_ms or 0.0) > least)]
     return sorted(sure, key=lambda one: -abs(one.told_ms or 0.0))
 
 
@@ -163,11 +163,7 @@ def _late_besides(answer: Comparison) -> str:
 def _sure_parts(answer: Comparison) -> list[PartChange]:
     """Return the parts that changed for sure, and none by another number of kernels: others made up for it."""
     least = WORTH_NAMING * (answer.baseline_ms or 0.0)
-    return [
-        one
-        for one in moved(answer)
-        if not one.within_noise and abs(one.change_ms) > least and (one.work is None or one.work.change_ms is None)
-    ]
+    return [one for one in moved(answer) if answer.is_sure(one) and abs(one.change_ms) > least and not one.more_done]
 
 
 def _in_words(sure: Sequence[PartChange], answer: Comparison) -> str:

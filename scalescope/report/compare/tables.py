@@ -1,6 +1,6 @@
 """A comparison's figures as tables: parts, kernels, surroundings, points."""
 
-from scalescope.report.compare.sentences import kernels_are_as_long, names_of
+from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long, names_of
 from scalescope.report.compare.sure import part_name
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -75,11 +75,15 @@ def parts_table(answer: Comparison) -> Table:
 
 def parts_sentence(answer: Comparison) -> str:
     """Return which parts changed beyond noise, and that all of them add up to the step's change."""
-    sure = [part_name(one) for one in answer.parts if not one.within_noise]
+    sure = [part_name(one) for one in answer.parts if answer.is_sure(one) or (one.more_done and not one.within_noise)]
+    slowed = [part_name(one) for one in answer.parts if answer.is_of_the_window(one) and not one.within_noise]
+    of_window = f" In the profiled steps alone, {listing(slowed)} changed: {NOT_AS_RUN}." if slowed else ""
     if not sure:
-        return "No part changed beyond noise. The parts add up to the step's change."
-    rest = "; each other part's change is within noise" if len(sure) < len(answer.parts) else ""
-    return f"Beyond noise {listing(sure)} changed{rest}. The parts add up to the step's change."
+        which = "No part of the job's steps changed for sure." if slowed else "No part changed beyond noise."
+        return f"{which}{of_window} The parts add up to the step's change."
+    others = "no other part's change is sure" if slowed else "each other part's change is within noise"
+    rest = f"; {others}" if len(sure) < len(answer.parts) else ""
+    return f"Beyond noise {listing(sure)} changed{rest}.{of_window} The parts add up to the step's change."
 
 
 def _calls(work: CountedWork | None) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from scalescope.scaling.answer_rows import Basis, SamplesOfSteps
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.trace.kernel_kinds import KINDS
 
 SCHEMA = 1
 
@@ -32,6 +33,10 @@ Amount = Literal["samples", "flops_a_sample", "collectives", "sent_bytes"]
 MatchedBy = Literal["name", "operator", "place", "kind", "only_baseline", "only_other"]
 #: A part that changes by so much of it on the other ranks, too, changes on all.
 _ALIKE = 0.5
+#: What the traces do not show of the change of the steps without a profiler.
+REST = "rest"
+#: What takes as long as the machine is fast: a slow window makes all of these longer, and no rank's waiting for data.
+_AT_ITS_PACE = (*KINDS, "exposed_transfer", "exposed_unsplit", "exposed_memory")
 Side = Literal["baseline", "other"]
 Bound = Literal["memory", "compute", "communication", "unknown"]
 
@@ -88,6 +93,11 @@ class PartChange(msgspec.Struct, kw_only=True, frozen=True):
         if self.rank is None or self.others_ms is None:
             return self.rank is not None
         return self.others_ms * self.change_ms <= 0 or abs(self.others_ms) < _ALIKE * abs(self.change_ms)
+
+    @property
+    def more_done(self) -> bool:
+        """Tell whether one side launches kernels of the part that the other has not."""
+        return self.work is not None and self.work.change_ms is not None
 
     @property
     def counted(self) -> CountedWork | None:
@@ -272,3 +282,26 @@ class Comparison(msgspec.Struct, kw_only=True):
     def change(self) -> float | None:
         """Return the change as a share of the baseline's step."""
         return self.change_ms / self.baseline_ms if self.change_ms is not None and self.baseline_ms else None
+
+    def is_of_the_window(self, part: PartChange) -> bool:
+        """Tell whether a part's change may be the profiled steps' alone, by their pace or by the longer steps among
+        them: those without a profiler take back as much, and have no such change themselves.
+        """
+        rest = next((one.change_ms for one in self.parts if one.name == REST), 0.0)
+        often = self.recurring
+        each_ms = often.other_each_ms - often.baseline_each_ms if often is not None and often.differs else 0.0
+        among_them = 0 < part.change_ms / each_ms <= 1 if each_ms else False
+        if rest * part.change_ms >= 0 or abs(rest) < abs(part.change_ms):
+            return False
+        if part.name not in _AT_ITS_PACE and not among_them:
+            return False
+        low, high = self.low_ms or 0.0, self.high_ms or 0.0
+        return self.verdict == "same" or not low <= part.change_ms <= high
+
+    def is_sure(self, part: PartChange) -> bool:
+        """Tell whether a part's change is beyond noise and one of the job's steps. What profiled steps do not show is
+        a part of a change that is beyond noise in the same direction, and else tells of these steps alone.
+        """
+        if part.name == REST and (self.verdict == "same" or part.change_ms * (self.change_ms or 0.0) <= 0):
+            return False
+        return not part.within_noise and not self.is_of_the_window(part)

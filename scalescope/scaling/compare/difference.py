@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from scalescope.scaling.answer_rows import PARTS, Basis
-from scalescope.scaling.compare.answer import Noise, PartChange, Unit
+from scalescope.scaling.compare.answer import REST, Noise, PartChange, Unit
 from scalescope.scaling.compare.chosen import change_by_choice
 from scalescope.scaling.compare.measurement import (
     EXPOSED,
@@ -37,8 +37,6 @@ from scalescope.scaling.compare.spread import (
 )
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
-#: What the traces do not show of the change of the steps without a profiler.
-REST = "rest"
 _WAIT = KEYS.index("exposed_wait")
 #: A side whose exposed communication is unsplit for so much of it does not say what ranks wait.
 _UNSPLIT = 0.5
