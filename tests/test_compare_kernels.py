@@ -189,6 +189,8 @@ def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_f
     assert said(sent_bytes={"all_reduce": 1_900_000}).startswith(
         "Sure of b, beside a: it is not the same work: all_reduce of 1.9 MB a step for 0.9 MB; "
     )
+    few_more = said(sent_bytes={"all_reduce": 910_000}, collectives={"all_reduce": 7})
+    assert few_more == pieces, "0.9 MB for 0.9 MB is no other work"
     after = msgspec.structs.replace(known, sent_bytes={"all_gather": 1_900_000})
     changed = amounts(before, msgspec.structs.replace(before, identity=after))
     slower = Comparison(baseline="a", other="b", verdict="slower", change_ms=9.0, low_ms=8.0, high_ms=10.0,
