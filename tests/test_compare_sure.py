@@ -15,7 +15,7 @@ from scalescope.scaling.analyze import analyze_against, analyze_run
 from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import Finding, Remedy
-from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
+from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference, tells_where
 from tests.gloo_traces import GlooJob
 from tests.test_compare_alike import STEPS
 from tests.test_compare_kernels import held_up
@@ -93,6 +93,21 @@ def test_a_cause_that_the_reference_has_not_is_said_before_that_the_step_is_with
     asleep_too = analyze_against(late, [sleeping(tmp_path / "T", 11.0)])
     assert asleep_too.findings[0].reference_ms == pytest.approx(11.0, abs=0.5)
     assert "no such cause" not in run_verdict(asleep_too).headline
+
+
+def test_a_cause_that_the_reference_has_not_is_said_before_parts_of_slower_profiled_steps(tmp_path: Path) -> None:
+    """*As profiled 42 ms longer: 19.6 ms slower compute* came before the sleep that was all of a change of 24 ms."""
+    late = sleeping(tmp_path / "S", 12.0)
+    found = analyze_against(late, [sleeping(tmp_path / "A", 0.0)])
+    grown = sum(one.growth_ms for one in found.lost) / len(found.lost)
+    slow = [msgspec.structs.replace(one, step_change_ms=0.5 * grown, step_low_ms=0.3 * grown, step_high_ms=0.7 * grown)
+            for one in found.lost]  # fmt: skip
+    assert not tells_where(slow)
+    found.lost = slow
+    told = run_verdict(found).headline
+    assert ": rank 1 costs 1" in told and ". There is no such cause in A; against A the step is " in told
+    assert "as profiled" not in told and "within noise" not in told and "By itself" not in told
+    assert tells_where([msgspec.structs.replace(one, step_high_ms=2 * grown) for one in slow])
 
 
 def test_a_reference_has_a_cause_on_whatever_rank_and_is_not_said_to_lack_what_it_does_not_tell() -> None:

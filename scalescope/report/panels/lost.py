@@ -118,15 +118,20 @@ def lost_clause(run: RunAnalysis) -> str:
     return f"{told}; {which} is {_longer(grown)}: {_where(run, grown)}"
 
 
-def beside_noise(run: RunAnalysis) -> str:
-    """Return by how much a step is longer or shorter than the reference's, where that is within noise; no full stop."""
+def beside_cause(run: RunAnalysis) -> str:
+    """Return by how much a step is longer or shorter than the reference's, beside a cause that this one has not; no
+    full stop. Parts are not told: they are of profiled steps that changed by another length.
+    """
     loss = run.lost[0]
     change, low, high = loss.step_change_ms or 0.0, loss.step_low_ms or 0.0, loss.step_high_ms or 0.0
     digits = digits_of((high - low) / 2)
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
-    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)
-    bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"  # signed: it may be either
-    return f"against {loss.reference} the step is {_longer(change)}, within noise ({bounds}){cores}"
+    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold and not loss.within_noise)
+    within = ", within noise" if loss.within_noise else ""
+    if high < 0:
+        low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either
+    bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"
+    return f"against {loss.reference} the step is {_longer(change)}{within} ({bounds}){cores}"
 
 
 def _longer(ms: float) -> str:

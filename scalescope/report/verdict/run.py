@@ -23,7 +23,7 @@ from scalescope.report.drawing.numbers import (
     rank_names,
 )
 from scalescope.report.drawing.parts import ALL, Part
-from scalescope.report.panels.lost import beside_noise, lost_clause
+from scalescope.report.panels.lost import beside_cause, lost_clause
 from scalescope.report.replayed import fewer_steps_sentence
 from scalescope.report.sentences import (
     WORTH_SAYING,
@@ -273,7 +273,7 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
     if run.lost:
         if _has_a_cause_of_its_own(run, told):
             # a reference may be several runs: what is said of it fits one and many
-            told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_noise(run)}."
+            told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_cause(run)}."
         else:
             told.headline = f"{lost_clause(run)}. By itself: {told.headline}"
         _add_of_lost(run, told)
@@ -288,7 +288,7 @@ def _add_of_lost(run: RunAnalysis, told: _Told) -> None:
 
 
 def _has_a_cause_of_its_own(run: RunAnalysis, told: _Told) -> bool:
-    """Tell whether the cause that is told first is there for sure, and not in a reference whose step may be as long."""
+    """Tell whether the cause that is told first is there for sure, and not in a reference whose parts tell less."""
     if not run.findings or told.has_lead or run.longer is not None or is_doubtful(run) or told.level == "unknown":
         return False
     return is_not_in_reference(run.findings[0])

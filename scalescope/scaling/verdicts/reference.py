@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from scalescope.scaling.answer import RankLoss
 from scalescope.scaling.finding import Code, Finding, is_lost_in_noise
 
 #: A cause that costs a reference less than this share of what it costs the run is none there: no cost is known to a
@@ -14,6 +15,17 @@ _NONE_BESIDE = 0.1
 def is_sure(finding: Finding) -> bool:
     """Tell whether a cause costs something for certain, whatever noise there is."""
     return bool(finding.ms) and bool(finding.low_ms) and not finding.at_most and not is_lost_in_noise(finding)
+
+
+def tells_where(losses: Sequence[RankLoss]) -> bool:
+    """Tell whether the profiled steps' parts tell where the step's change lies: it is beyond noise, and these steps
+    grew by as much within its bounds. Else what they grew by is their own.
+    """
+    low, high = losses[0].step_low_ms, losses[0].step_high_ms
+    if low is None or high is None:
+        return True
+    grown = sum(loss.growth_ms for loss in losses) / len(losses)
+    return not losses[0].within_noise and low <= grown <= high
 
 
 def is_not_in_reference(finding: Finding) -> bool:
