@@ -6,7 +6,7 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.text.recurring import beside_recurring
+from scalescope.report.text.recurring import beside_recurring, leads
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
@@ -80,3 +80,47 @@ def test_the_wait_for_a_rank_that_saves_is_not_told_as_communication_without_a_c
     told = beside_recurring(run)
     assert told.startswith("Beside that nothing between the ranks is wrong. ") == said, told
     assert bool(told) == said
+
+
+def _saves_between_operators(path: Path, save_ms: dict[int, float]) -> RunAnalysis:
+    """Return what is told where rank 0 stands still here and there in steps 23 and 29, and Python takes 8 ms of any."""
+    job = GlooJob()
+    for number in range(22, 32):
+        job.step(number)
+        for at in range(24):
+            job.compute(3.5, ("aten::linear", "aten::gelu", "aten::mul", "aten::add")[at % 4])
+            for rank in range(2):
+                job.sleep(rank, 0.3)
+            if at in (3, 8, 13, 21):
+                job.sleep(0, save_ms.get(number, 0.0) / 4)
+        job.all_reduce(2.0)
+        job.compute(3.0, "aten::lerp_")
+    folder, recorded = run_with_traces(path / "run", job.write(path / "traces"))
+    with folder.step_writer() as writer:
+        for step in range(80):
+            long = 50.0 + step * 7 % 40 if step % 6 == 5 else 0.0
+            phase = "profile" if step in recorded else "steady"
+            ms = [92.0 + step % 2 / 5 + long, 92.0 + (50.0 + (step - 1) * 7 % 40 if step % 6 == 0 else 0.0)]
+            writer.append(StepRow(step=step, phase=phase, step_ms=ms, samples_per_s=1.0))  # type: ignore[arg-type]
+    (answer,) = analyze([RunFolder(folder.path).path], jobs=1)
+    assert isinstance(answer, RunAnalysis) and answer.recurring is not None and answer.recurring.every == 6
+    return answer
+
+
+def test_launching_holds_nothing_of_what_two_of_ten_profiled_steps_alone_do(tmp_path: Path) -> None:
+    """`launching costs at most 32.0 ms` stood before a checkpoint of which a window held two, of 170 ms and of 50."""
+    answer = _saves_between_operators(tmp_path, {23: 160.0, 29: 45.0})
+    launching = [one for one in answer.findings if one.code == "host_bound"]
+    assert all((one.ms or 0.0) < 11.0 and (one.high_ms or 0.0) < 11.0 for one in launching), launching
+    assert leads(answer)
+
+
+def test_what_recurs_for_sure_leads_a_bound_that_begins_at_nothing(tmp_path: Path) -> None:
+    answer = _saves_between_operators(tmp_path, {23: 60.0, 29: 60.0})
+    assert answer.recurring is not None
+    mean_ms = answer.recurring.mean_ms
+    for low_ms, first in ((0.0, True), (2 * mean_ms, False)):
+        bound = Finding(code="host_bound", ms=4 * mean_ms, low_ms=low_ms, high_ms=4 * mean_ms, backed="replay",
+                        at_most=True)  # fmt: skip
+        answer.findings = [bound]
+        assert leads(answer) == first

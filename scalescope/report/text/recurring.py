@@ -22,7 +22,11 @@ def leads(run: RunAnalysis) -> bool:
     if first is not None and is_late(first) and first.code == "data_loading":
         return False  # which is of all steps, these among them
     in_the_window = first is not None and is_now_and_then(first) and not is_of_steady_steps(first)
-    return first is None or in_the_window or is_within_noise(first) or found.mean_ms > weight(first)
+    if first is None or in_the_window or is_within_noise(first):
+        return True
+    # of a bound that begins at nothing nobody knows that any can be had
+    unsure = first.at_most and (first.low_ms or 0.0) <= 0
+    return found.mean_ms > weight(first) or (unsure and (found.longer_low_ms or 0.0) > 0)
 
 
 def is_told(run: RunAnalysis) -> bool:

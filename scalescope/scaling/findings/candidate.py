@@ -1,5 +1,7 @@
 """What detectors look at, and what they return: causes that are not priced yet."""
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,6 +37,12 @@ def share_ms(analysis: RunAnalysis, part: str) -> float:
     """Return a part of the mean rank's step as run, ms."""
     _, ranks = step_as_run(analysis)
     return sum(rank.part_ms(part) for rank in ranks) / len(ranks) if ranks else 0.0
+
+
+def is_a_longer_one(analysis: RunAnalysis, step: int) -> bool:
+    """Tell whether a step is one of those that are longer every so often, for enough to be told by themselves."""
+    often = analysis.recurring
+    return often is not None and often.is_worth_a_word and step % often.every in often.phases
 
 
 def may_wait_unseen(analysis: RunAnalysis) -> bool:
@@ -99,6 +107,15 @@ class Scene:
                         stalled[rank] += ns / 1e6
         _, ranks = step_as_run(self.analysis)
         return max((one.part_ms("idle_launch") - stalled.get(one.rank, 0.0) for one in ranks), default=0.0)
+
+    @property
+    def longest_between_usual_ms(self) -> float:
+        """The same in the steps that are not longer every so often: for how long the latest host does other things."""
+        own: dict[int, list[float]] = {}
+        for one in self.analysis.steps:
+            if not one.open_ended and not is_a_longer_one(self.analysis, one.step):
+                own.setdefault(one.rank, []).append(one.idle_launch_ms)
+        return max(map(statistics.fmean, own.values()), default=math.inf)
 
     @property
     def may_wait_unseen(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.finding import BESIDE, HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
-from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.candidate import Candidate, Scene, is_a_longer_one
 from scalescope.scaling.findings.hosts.python_loops import python_loop
 from scalescope.scaling.replay.change import Change
 
@@ -16,29 +16,34 @@ _ONE_STEPS = 0.5
 def host_bound(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where devices stand idle because nothing was launched."""
     whole = scene.share_ms("idle_launch")
-    recurring = _recurring_share(scene)
-    idle = whole * recurring
+    of_any = _share_of_any_step(scene)
+    idle = whole * of_any
     if scene.worth_a_look(idle):
         if scene.replayer.on_cpu:  # where it costs no more than the host that comes latest does besides
-            idle = recurring * scene.longest_between_ms
+            idle = min(of_any * scene.longest_between_ms, scene.longest_between_usual_ms)
         row = EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms)
-        yield replace(_candidate(scene, (row,)), most_ms=idle if recurring < 1 else None)
+        yield replace(_candidate(scene, (row,)), most_ms=idle if of_any < 1 else None)
 
 
-def _recurring_share(scene: Scene) -> float:
-    """Return how much of the idle time is there in other steps than the one that has most of it.
+def _share_of_any_step(scene: Scene) -> float:
+    """Return how much of the idle time is there without the steps that have another cause of theirs.
 
-    Launching takes as long in each step. What one step alone has (a checkpoint, a stall) is no matter of launches.
+    Launching takes as long in each step. What one step alone has (a checkpoint, a stall), or those have that all of the
+    job's rows tell to be longer every so often, is no matter of launches.
     """
     by_step: dict[int, float] = {}
     for one in scene.analysis.steps:
         if not one.open_ended:
             by_step[one.step] = by_step.get(one.step, 0.0) + one.idle_launch_ms
-    *others, most = sorted(by_step.values()) or (0.0,)
-    total = sum(others) + most
-    if not others or most - max(others) <= _ONE_STEPS * total:
+    total = sum(by_step.values())
+    others = [ms for step, ms in by_step.items() if not is_a_longer_one(scene.analysis, step)]
+    if len(others) == len(by_step):
+        *others, most = sorted(by_step.values()) or (0.0,)
+        if not others or most - max(others) <= _ONE_STEPS * total:
+            return 1.0
+    if not others or not total:
         return 1.0
-    return sum(others) / len(others) / (total / len(by_step))
+    return min(1.0, sum(others) / len(others) / (total / len(by_step)))
 
 
 def host_bound_behind(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
