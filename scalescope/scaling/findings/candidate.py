@@ -110,7 +110,9 @@ class Scene:
 
     @property
     def longest_between_usual_ms(self) -> float:
-        """The same in the steps that are not longer every so often: for how long the latest host does other things."""
+        """The same in the steps that are not longer every so often, where the window holds some that are."""
+        if not any(is_a_longer_one(self.analysis, one.step) for one in self.analysis.steps):
+            return math.inf
         own: dict[int, list[float]] = {}
         for one in self.analysis.steps:
             if not one.open_ended and not is_a_longer_one(self.analysis, one.step):
