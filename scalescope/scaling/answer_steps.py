@@ -78,6 +78,16 @@ class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
     times_the_samples: float | None = None  # how many times the other ranks' its batch has, where a script said that
 
 
+class RankInSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """How much later than all others a rank is by itself in steady steps, in the mean; below 0 where it is earlier."""
+
+    rank: int
+    later_ms: float  # with its 95% interval
+    low_ms: float
+    high_ms: float
+    steps: int
+
+
 class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     """How long ranks were ready to run in steady steps, and waited for a core: of CPUs, where their hosts tell it."""
 
@@ -166,6 +176,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     unsteady: bool = False
     long_steps: LongSteps | None = None  # None: there are none worth a word
     late: LateInSteps | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
+    ranks: list[RankInSteps] = []  # those of CPUs whose own times tell most of their steps
     core_waits: CoreWaits | None = None  # None: rows do not tell
     uneven: UnevenSteps | None = None  # None: their median is known within a tenth
     apart: StepsApart | None = None  # of CPUs; None: rows do not tell

@@ -11,6 +11,7 @@ from scalescope.scaling.finding_order import are_little_at_most, behind_what_is_
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
+from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
@@ -37,7 +38,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     step_ms = mean_step_ms(analysis, "window")
     told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
-    told = without_recurring(told, analysis)
+    told = without_recurring(without_ranks_in_time(told, analysis), analysis)
     told = with_own_threads(with_core_waits(without_waiting_ranks(told, analysis), analysis), analysis)
     if not are_little_at_most(told, step_ms, on_cpus=analysis.activity == "cpu"):
         told = [one for one in told if one.code != "nothing"]

@@ -86,11 +86,12 @@ def slower(finding: Finding) -> str:
         )
     ratio, row = row_of(finding, "times_as_long"), first_of(finding, "activity")
     turns = row_of(finding, BY_TURNS)
-    if turns is not None and turns.calls is not None and turns.value is not None:
+    if turns is not None and turns.calls is not None and turns.value is not None and turns.ms is not None:
         others = "other threads have its cores" if is_on_cpu(finding) else "another process has the device"
         return (
-            f"{turns.calls:.0f} of its {computing(finding)} a step take {milliseconds(turns.value)} longer than on "
-            f"the others, and the rest do not, as where {others} by turns"
+            f"{turns.calls:.0f} of its {computing(finding)} a step take {milliseconds(turns.ms)} longer together than "
+            f"on the others ({milliseconds(turns.value)} each in the median), and the rest do not, as where {others} "
+            "by turns"
         )
     if ratio is not None and ratio.value is not None:
         times = factor(ratio.value)

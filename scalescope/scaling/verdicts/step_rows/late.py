@@ -14,7 +14,7 @@ from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.answer_steps import LateInSteps
 
 #: Of fewer steps with every rank's own time nothing is told, nor of a rank that is late by a smaller share of the step.
-_LEAST = 8
+LEAST_STEPS = 8
 _SHARE = 0.05
 #: So much of it on one rank alone is that rank's.
 _ALONE = 0.5
@@ -27,7 +27,7 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
     marked = [row for row in steady if len(row.own_ms) > 1 and row.synchronised]
     ranks = min((len(row.own_ms) for row in marked), default=0)
     whole = sum(row.length_ms for row in marked)
-    if len(marked) < _LEAST or not whole > 0:
+    if len(marked) < LEAST_STEPS or not whole > 0:
         return None
     late = [statistics.fmean(_late_ms(row, rank) for row in marked) for rank in range(ranks)]
     rank = max(range(ranks), key=lambda one: late[one])
@@ -66,10 +66,10 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
 
 def _late_ms(row: StepRow, rank: int) -> float:
     """Return how long after all others a rank is ready in a step, but for what each waited for a core."""
-    return max(0.0, _later_ms(_net_ms(row), rank))
+    return max(0.0, later_ms(_net_ms(row), rank))
 
 
-def _later_ms(own: Sequence[float], rank: int) -> float:
+def later_ms(own: Sequence[float], rank: int) -> float:
     """Return the same of ranks' own times, below 0 where another rank is ready after it."""
     return own[rank] - max(ms for one, ms in enumerate(own) if one != rank)
 
@@ -88,7 +88,7 @@ def _saved(own: Sequence[Sequence[float]], rank: int) -> float:
     """
     others = (statistics.fmean(ms for one, ms in enumerate(row) if one != rank) for row in own)
     excess = max(0.0, statistics.fmean(row[rank] for row in own) - statistics.fmean(others))
-    later = [_later_ms(row, rank) for row in own]
+    later = [later_ms(row, rank) for row in own]
     return statistics.fmean(max(0.0, ms) - max(0.0, ms - excess) for ms in later)
 
 
