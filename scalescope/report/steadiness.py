@@ -8,9 +8,10 @@ from scalescope.report.replayed import fewer_replayed
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.as_run.of_job import beyond_the_job_ms, is_step_of_job
+from scalescope.scaling.as_run.of_job import beyond_the_job_ms
 from scalescope.scaling.finding import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import (
+    UNLIKE,
     contradict,
     is_of_other_steps,
     is_unlike,
@@ -65,8 +66,8 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if not unlike and not contradict(run) and scatter(times):
         return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
     if is_shown_alone(run) and not contradict(run):
-        if not was_unsteady(run) and run.as_run is not None and run.as_run.slowed_ms and is_step_of_job(run.as_run):
-            return ""  # the figures are at the pace of the job's own steps, which is said with them
+        if _is_at_pace_of_job(run.as_run):  # which is said with the figures: no second length stands beside them
+            return f"On {where} the machine was unsteady, {_MISLEADS}." if was_unsteady(run) else ""
         why = "the machine was unsteady: " if was_unsteady(run) else ""
         return f"On {where} {why}{_apart_from_job(run)}, {_MISLEADS}."
     if not unlike and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
@@ -223,7 +224,7 @@ def _apart_from_job(run: RunAnalysis) -> str:
     """Return how long profiled steps are without recording, beside the job's own; where both lengths are told, by how
     much they differ."""
     if step_of_job(run) and run.as_run is not None and run.as_run.step_ms:
-        share = (beyond_the_job_ms(run.as_run) + run.as_run.slowed_ms) / run.as_run.step_ms
+        share = beyond_the_job_ms(run.as_run) / run.as_run.step_ms
         than = "longer" if share > 0 else "shorter"
         fewer = fewer_replayed(run)
         which = "the profiled steps are"
@@ -240,6 +241,11 @@ def _apart_from_job(run: RunAnalysis) -> str:
         f"without recording {which} {milliseconds(profiled_ms.value)}{beside}, the job's own "
         f"{milliseconds(told.step_ms)} ({_bounds(told)})"
     )
+
+
+def _is_at_pace_of_job(told: AsRun | None) -> bool:
+    """Tell whether a step's operators are told at the pace of the job's own, to which that brings it near."""
+    return told is not None and told.slowed_ms > 0 and abs(beyond_the_job_ms(told)) < UNLIKE * (told.step_ms or 0.0)
 
 
 def _bounds(as_run: AsRun) -> str:
