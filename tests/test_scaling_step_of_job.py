@@ -11,7 +11,8 @@ from rich.console import Console
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.records.steps.unevenness import half_of_median
 from scalescope.report.as_run import as_run_sentence, name_of_step, step_of_job
-from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.terminal.run import print_run
 from scalescope.report.top.bars import run_bars
@@ -24,6 +25,8 @@ from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.of_job import interval_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.findings.computing.nothing import tell_kinds
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
 from tests.recorded import records_of
@@ -179,6 +182,29 @@ def test_steps_at_the_pace_of_the_jobs_own_have_no_second_length_without_recordi
     assert "without recording, 3.0% shorter" in step_of_job(answer)
     said = unlike_sentence(answer, "2 CPU ranks")
     assert "without recording" not in said and ("the machine was unsteady, so the other steps" in said) == unsteady
+
+
+def test_the_first_sentence_and_the_table_have_the_compute_of_the_same_kinds(tmp_path: Path) -> None:
+    """*79% convolution, 10% elementwise* stood above *What the compute is: 89% convolution, 5% normalisation*."""
+    answer = own_run(tmp_path / "run", 0.9, uneven=0.05)
+    told = answer.as_run
+    assert told is not None and told.replayed_ms is not None and told.kinds
+    assert answer.step_times is not None
+    whole = [EvidenceRow(kind="figure", name="compute", ms=1.0, share=0.9)]
+    habit = EvidenceRow(kind="figure", name="sorted_scatters", ms=1.0)
+    before = [EvidenceRow(kind="activity", name=row.kind, ms=row.ms, share=0.5) for row in answer.kinds[:3]]
+    answer.findings = [
+        Finding(
+            code="nothing", ms=None, low_ms=None, high_ms=None, evidence=(*whole, *before, habit),
+            remedy=Remedy(cure="faster_kernels"), backed="replay",
+        )
+    ]  # fmt: skip
+    tell_kinds(answer)
+    rows = answer.findings[0].evidence
+    assert (rows[0], rows[-1]) == (whole[0], habit) and len(rows) > 3
+    said = [f"{percent(row.share or 0.0, 0)} {row.name}" for row in rows[1:-1]]
+    assert all(line.startswith(one) for one, line in zip(said, compute_lines(answer), strict=False)), said
+    assert [row.share for row in rows[1:-1]] != [row.share_of_compute for row in answer.kinds[: len(rows) - 2]]
 
 
 def test_moved_traces_tell_the_same_pace_as_in_their_runs_folder(tmp_path: Path) -> None:

@@ -219,6 +219,7 @@ def _analyze_path(
             write_answer(folder.analysis, analysis)
         return [analysis]
     from scalescope.scaling.as_run.of_job import tell_step_of_job
+    from scalescope.scaling.findings.computing.nothing import tell_kinds
     from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
     from scalescope.scaling.windows.add import add_findings_of_study
 
@@ -226,6 +227,7 @@ def _analyze_path(
     add_findings_of_study(path, runs, outlook.sweeps, _jobs_here(jobs, executor))
     for run in runs:
         tell_step_of_job(run)
+        tell_kinds(run)
         judge_steadiness(run)
     if write:
         _write_study(folder, study, runs)
@@ -264,6 +266,7 @@ def _completed(
             explained.analysis.quality.reasons.append("--step-ms is not used: nothing in the traces tells their steps")
         return explained.analysis  # there is no step that anything could cost
     from scalescope.scaling.as_run.of_job import tell_step_of_job
+    from scalescope.scaling.findings.computing.nothing import tell_kinds
     from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
     from scalescope.scaling.verdicts.step_rows.growing import add_growth_of_traces
     from scalescope.scaling.windows.add import add_findings_of_windows
@@ -271,6 +274,7 @@ def _completed(
     add_growth_of_traces(explained.analysis, explained.records)
     add_findings_of_windows(path, explained, outlook.sweeps, _jobs_here(jobs, executor), untraced)
     tell_step_of_job(explained.analysis)
+    tell_kinds(explained.analysis)
     judge_steadiness(explained.analysis)
     return explained.analysis
 

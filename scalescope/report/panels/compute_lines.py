@@ -4,7 +4,7 @@ from scalescope.report.as_run import is_shown_alone
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
 from scalescope.report.drawing.tables import Table
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.answer_rows import KindRow
+from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
 
 #: Kinds of kernels that are shown, and of each the kernels with the most time.
@@ -39,20 +39,17 @@ _IDLE = {
 def compute_title(run: RunAnalysis) -> str:
     """Return what stands over these lines: of which step they are, where not of that of the table above."""
     whole = "What the compute is"
-    return f"{whole}, as profiled, recording included" if is_shown_alone(run) and _kinds(run) is run.kinds else whole
-
-
-def _kinds(run: RunAnalysis) -> list[KindRow]:
-    """Return the kinds of the step that the table above is of: recording costs those most that are called most."""
-    told = run.as_run
-    return told.kinds if told is not None and told.kinds and is_shown_alone(run) else run.kinds
+    of_all = kinds_of_step(run) is run.kinds
+    return f"{whole}, as profiled, recording included" if is_shown_alone(run) and of_all else whole
 
 
 def compute_lines(run: RunAnalysis) -> list[str]:
     """Return the kinds of kernels (on CPUs: of operators) with the most time, each with its longest ones."""
-    compute = sorted((row for row in _kinds(run) if row.kind != COMMUNICATION and row.ms > 0), key=lambda row: -row.ms)
+    compute = sorted(
+        (row for row in kinds_of_step(run) if row.kind != COMMUNICATION and row.ms > 0), key=lambda row: -row.ms
+    )
     lines = []
-    for row in compute[:_KINDS]:
+    for row in sorted(compute, key=lambda row: -row.ms)[:_KINDS]:
         longest = [kernel for kernel in run.kernels if kernel.kind == row.kind and not kernel.communication]
         names = [_shortened(kernel.name) for kernel in sorted(longest, key=lambda one: -one.ms)[:_KERNELS]]
         size = f", {milliseconds(row.ms)} a step" if run.steps_by is not None else ""

@@ -4,7 +4,10 @@ A window's replay without recording says where such a step goes. On ranks that s
 the job's own, for what else the machine did: that is told beside it, as a part of neither.
 """
 
+from collections.abc import Sequence
+
 from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.costs.interval import Interval
 
 #: Of the job's own step: a replayed one that is so near is that one.
@@ -53,6 +56,16 @@ def beyond_the_job_ms(told: AsRun | None) -> float:
     if told is None or told.replayed_ms is None or told.step_ms is None:
         return 0.0
     return told.replayed_ms.value - told.step_ms
+
+
+def kinds_of_step(run: RunAnalysis) -> Sequence[KindRow]:
+    """Return what the compute of the step that is told of consists of; once it is known which one that is.
+
+    Where the profiled steps are told without recording alone it is theirs: recording costs those kinds most that are
+    called most, and not all are told at another pace alike.
+    """
+    told = run.as_run
+    return told.kinds if told is not None and told.replayed_ms is not None and told.kinds else run.kinds
 
 
 def is_step_of_job(told: AsRun | None) -> bool:

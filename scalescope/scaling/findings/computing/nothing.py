@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import KindRow
+from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.finding import (
     DOUBLE_PRECISION,
     EXPOSED,
@@ -50,7 +54,7 @@ def nothing(scene: Scene) -> Finding:
     untold = _untold_waits_ms(scene)
     if untold >= _SOME * scene.step_ms:
         rows.append(EvidenceRow(kind="figure", name=UNTOLD_WAITS, ms=untold, share=untold / scene.step_ms))
-    rows += _kinds(analysis)
+    rows += _kinds(analysis.kinds)
     rows += _of_peak(scene)
     wasteful = list(habits_of(scene))
     rows += wasteful
@@ -81,8 +85,22 @@ def _cure(scene: Scene, wasteful: Sequence[EvidenceRow]) -> Cure:
     return _CURES[max(mended, key=lambda row: row.ms or 0.0).name]
 
 
-def _kinds(analysis: RunAnalysis) -> Sequence[EvidenceRow]:
-    computing = [row for row in analysis.kinds if row.share_of_compute is not None]
+def tell_kinds(run: RunAnalysis) -> None:
+    """Let a step without a finding consist of what the table of kinds has: once it is known of which step that is."""
+    for at, one in enumerate(run.findings):
+        if one.code == "nothing":
+            first = next((place for place, row in enumerate(one.evidence) if _is_kind(row)), len(one.evidence))
+            rest = [row for row in one.evidence if not _is_kind(row)]
+            told = (*rest[:first], *_kinds(kinds_of_step(run)), *rest[first:])
+            run.findings[at] = replace(one, evidence=told)
+
+
+def _is_kind(row: EvidenceRow) -> bool:
+    return row.kind == "activity" and row.share is not None
+
+
+def _kinds(kinds: Sequence[KindRow]) -> Sequence[EvidenceRow]:
+    computing = [row for row in kinds if row.share_of_compute is not None]
     computing.sort(key=lambda row: -row.ms)
     return [
         EvidenceRow(kind="activity", name=row.kind, ms=row.ms, calls=row.calls, share=row.share_of_compute)
