@@ -7,7 +7,13 @@ import pytest
 
 from scalescope.report.text.findings import because
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.findings.detectors.slower_compute import InCommon, by_clocks, by_turns, everywhere
+from scalescope.scaling.findings.detectors.slower_compute import (
+    InCommon,
+    by_clocks,
+    by_turns,
+    everywhere,
+    times_beside_collectives,
+)
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.contention import inflation_of
@@ -65,6 +71,19 @@ def test_multiplications_alone_that_are_all_longer_alike_are_clocks() -> None:
     assert "multiplications take 1.3" in because(one) and "clocks" in because(one)
     assert by_clocks(_in_common(1.3, 1.3)) is None and everywhere(_in_common(1.3, 1.3)) is not None
     assert by_clocks(_in_common(1.02, 1.0)) is None
+
+
+def test_a_cost_that_is_more_of_launches_beside_collectives_tells_how_much_longer_those_are() -> None:
+    """*115.0 ms: the same operators take 1.14 times what they take on the others* was told of 324 ms of compute."""
+    plain = _in_common(1.14, 1.14)
+    told = everywhere(plain)
+    assert told is not None
+    (row,) = times_beside_collectives(told[2], plain, beside=_in_common(2.3, 2.3))
+    assert row.value == pytest.approx(2.3) and row.ms is not None and row.others_ms is not None
+    one = Finding(code="slower_compute", rank=0, ms=0.7, low_ms=0.6, high_ms=0.8, backed="replay",
+                  evidence=(*told[2], row))  # fmt: skip
+    assert "1.14× what they take on the others, whatever their kind, and 2.30× while ranks" in because(one)
+    assert list(times_beside_collectives(told[2], plain, beside=_in_common(1.2, 1.2))) == [], "hardly another figure"
 
 
 def test_a_launch_that_another_process_held_up_does_not_hide_what_waiting_costs_the_others() -> None:

@@ -266,6 +266,9 @@ BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 PASSES = "backward_passes"
 #: The figure that says how many times the others' even the quickest of a rank's products take in each step.
 AT_LEAST = "times_as_long_at_least"
+#: The figure that says how many times the others' a rank's launches take that collectives run beside, where its cost is
+#: of those, too: `ms` a step, and `others_ms`.
+TIMES_BESIDE = "times_as_long_beside_collectives"
 #: The figure that says how fast data move, and which share that is of what they could.
 BUS = "bus_gb_s"
 #: A cost whose interval begins below this reads as 0.00 ms.

@@ -23,6 +23,7 @@ from scalescope.scaling.finding import (
     LAYOUT_CONVERSIONS,
     OWN_TURNS,
     SORTED_SCATTERS,
+    TIMES_BESIDE,
     TIMES_COMPUTE,
     UNALIGNED_PRODUCTS,
     UNFUSED,
@@ -95,7 +96,11 @@ def slower(finding: Finding) -> str:
         )
     if ratio is not None and ratio.value is not None:
         times = factor(ratio.value)
-        return f"the same {computing(finding)} take {times} what they take on the others, whatever their kind"
+        told = f"the same {computing(finding)} take {times} what they take on the others, whatever their kind"
+        beside = row_of(finding, TIMES_BESIDE)
+        if beside is None or beside.value is None:
+            return told
+        return f"{told}, and {factor(beside.value)} while ranks exchange data"
     if row is not None and row.ms is not None and row.others_ms is not None:
         return f"it spends {milliseconds(row.ms)} a step on {row.name}, the others {milliseconds(row.others_ms)}"
     whole = row_of(finding, "compute")

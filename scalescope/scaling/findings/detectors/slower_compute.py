@@ -16,7 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalescope.records.statistics import is_beyond_chance
-from scalescope.scaling.finding import AT_LEAST, BY_TURNS, INPUTS, Code, Cure, EvidenceRow, Remedy, is_counted
+from scalescope.scaling.finding import (
+    AT_LEAST,
+    BY_TURNS,
+    INPUTS,
+    TIMES_BESIDE,
+    Code,
+    Cure,
+    EvidenceRow,
+    Remedy,
+    is_counted,
+)
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
 from scalescope.scaling.findings.detectors.own_work import computes_beside, looks_for_nan
@@ -54,6 +64,9 @@ _ALWAYS = 0.5
 #: of fewer products or steps nothing is told.
 _FOR_SURE, _QUICKEST = 1.5, 0.2
 _LEAST_NS, _PRODUCTS, _LEAST_STEPS = 20_000, 3, 2
+#: So much of what a rank's launches take longer is of those beside collectives, by more than the others are longer by,
+#: where that is told beside these.
+_BESIDE = 0.25
 #: So much of the compute multiplies, and moves data, at least; and so many kernels are told apart.
 _SHARE, _NAMES = 0.1, 3
 
@@ -165,6 +178,9 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             told = told if not computes_beside(scene, rank) else None  # which is why
         if told is not None:
             code, cure, evidence = told
+            if code == "slower_compute":
+                beside = in_common(scene, rank, beside_collectives=True)
+                evidence = (*evidence, *times_beside_collectives(evidence, common, beside))
             yield _candidate(scene, rank, (code, cure, (*evidence, *for_sure(common))), common)
 
 
@@ -195,8 +211,8 @@ def _in_most_steps(common: InCommon) -> bool:
     )
 
 
-def in_common(scene: Scene, rank: int) -> InCommon:
-    """Return a rank's launches in common.
+def in_common(scene: Scene, rank: int, *, beside_collectives: bool = False) -> InCommon:
+    """Return a rank's launches in common; those alone that collectives run beside, where they are asked for.
 
     Those that collectives run beside are left out: how much longer they take for it differs from kernel to kernel. So
     are those beside which the rank runs on another stream what the others do not: that is why they are longer.
@@ -217,7 +233,7 @@ def in_common(scene: Scene, rank: int) -> InCommon:
             node = graph.activities[own.activity[row]]
             other = float(others[own.stands_in[row]])
             beside = node.overlap_ns > _OVERLAPPED * (node.traced_end - node.traced_start)
-            if node.kind == COMPUTE and other > 0 and not beside:
+            if node.kind == COMPUTE and other > 0 and beside == beside_collectives:
                 names.append(node.name)
                 mine.append(float(own.work_ns[row]))
                 theirs.append(other)
@@ -254,6 +270,25 @@ def for_sure(common: InCommon) -> Iterator[EvidenceRow]:
     least = min(float(np.quantile(common.mine[one] / common.theirs[one], _QUICKEST)) for one in of_step)
     if least >= _FOR_SURE:
         yield EvidenceRow(kind="figure", name=AT_LEAST, value=least)
+
+
+def times_beside_collectives(
+    evidence: Sequence[EvidenceRow], common: InCommon, beside: InCommon
+) -> Iterator[EvidenceRow]:
+    """Yield how many times as long launches beside collectives take, where that is much of what the rank costs.
+
+    All that is longer is taken out of the step: by those alone that nothing runs beside it would look like less.
+    """
+    times = next((row.value for row in evidence if row.name == "times_as_long"), None)
+    if times is None:
+        return
+    mine, theirs = (float(ns.sum()) for ns in (beside.mine, beside.theirs))
+    longer = mine - theirs + float(common.longer.sum())
+    if theirs and mine - times * theirs >= _BESIDE * longer:
+        scale = common.steps * 1e6
+        yield EvidenceRow(
+            kind="figure", name=TIMES_BESIDE, ms=mine / scale, others_ms=theirs / scale, value=mine / theirs
+        )
 
 
 #: The code, what to do, and the evidence.
