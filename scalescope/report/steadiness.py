@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.as_run import is_shown_alone, recording_ms, step_of_job
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
 from scalescope.report.replayed import fewer_replayed
@@ -11,7 +12,6 @@ from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.of_job import beyond_the_job_ms
 from scalescope.scaling.finding import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import (
-    UNLIKE,
     contradict,
     is_of_other_steps,
     is_unlike,
