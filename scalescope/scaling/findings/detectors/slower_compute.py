@@ -285,10 +285,8 @@ def times_beside_collectives(
     mine, theirs = (float(ns.sum()) for ns in (beside.mine, beside.theirs))
     longer = mine - theirs + float(common.longer.sum())
     if theirs and mine - times * theirs >= _BESIDE * longer:
-        scale = common.steps * 1e6
-        yield EvidenceRow(
-            kind="figure", name=TIMES_BESIDE, ms=mine / scale, others_ms=theirs / scale, value=mine / theirs
-        )
+        ms, others_ms = (ns / common.steps / 1e6 for ns in (mine, theirs))
+        yield EvidenceRow(kind="figure", name=TIMES_BESIDE, ms=ms, others_ms=others_ms, value=mine / theirs)
 
 
 #: The code, what to do, and the evidence.
