@@ -35,6 +35,7 @@ from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
 from scalescope.scaling.findings.in_range import hold, is_range
 from scalescope.scaling.findings.late_root import late_root
+from scalescope.scaling.findings.of_rows.not_late import may_be_ruled_out
 from scalescope.scaling.findings.one_block import with_blocks
 from scalescope.scaling.findings.prices.late_together import alike_as_one
 from scalescope.scaling.findings.prices.pricing import price
@@ -116,4 +117,6 @@ def find(scene: Scene) -> list[Finding]:
     found = ranked([*found, *unsteady(scene, found)], in_range=in_range)
     told = [nothing(scene), *found]
     on_cpus = scene.analysis.activity == "cpu"
-    return told if are_little_at_most(told, scene.step_ms, on_cpus=on_cpus) else found
+    # the job's own steps may yet tell that a rank is not late; where they do not, `keep` takes `nothing` away
+    lasting = [one for one in told if not (on_cpus and may_be_ruled_out(one))]
+    return told if are_little_at_most(lasting, scene.step_ms, on_cpus=on_cpus) else found

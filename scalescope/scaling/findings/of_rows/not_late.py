@@ -24,7 +24,7 @@ def without_ranks_in_time(findings: Sequence[Finding], analysis: RunAnalysis) ->
     kept: list[Finding] = []
     for one in findings:
         rows = known.get(one.rank) if one.rank is not None else None
-        if rows is None or one.ms is None or one.code != "slower_compute" or _is_known_otherwise(one):
+        if rows is None or one.ms is None or not may_be_ruled_out(one):
             kept.append(one)
             continue
         # behind a rank that is later for a cause of its own it may be slower all the same
@@ -33,12 +33,18 @@ def without_ranks_in_time(findings: Sequence[Finding], analysis: RunAnalysis) ->
             kept.append(one)
         elif one.ms <= rows.high_ms + hidden_ms:
             kept.append(replace(one, low_ms=0.0))
-    priced = [one for one in kept if one.ms is not None]
-    return list(findings) if kept == list(findings) else [*ranked(priced), *(one for one in kept if one.ms is None)]
+    if kept == list(findings):
+        return list(findings)
+    first = [one for one in kept if one.code == "nothing"]
+    priced = ranked([one for one in kept if one.ms is not None])
+    return [*first, *priced, *(one for one in kept if one.ms is None and one.code != "nothing")]
 
 
-def _is_known_otherwise(one: Finding) -> bool:
-    return bool(one.ranks) or is_certain(one) or is_late(one) or is_of_steady_steps(one)
+def may_be_ruled_out(one: Finding) -> bool:
+    """Tell whether a finding is one that steps beside the window may tell not to be there."""
+    if one.code != "slower_compute" or one.rank is None or one.ranks:
+        return False
+    return not (is_certain(one) or is_late(one) or is_of_steady_steps(one))
 
 
 def _is_of_another(one: Finding, rank: int | None) -> bool:
