@@ -44,7 +44,8 @@ def test_slower_compute_that_no_other_step_of_the_job_shows_accuses_nobody() -> 
 
 def test_without_it_a_healthy_job_is_told_to_be_one_and_not_to_launch_less() -> None:
     """Launching was told first then: so much Python, 7.0 ms of 85, runs between the operators of any eager step."""
-    nothing = Finding(code="nothing", evidence=(EvidenceRow(kind="figure", name="compute", ms=75.0, share=0.9),))
+    compute = EvidenceRow(kind="figure", name="compute", ms=75.0, share=0.9)
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, evidence=(compute,), backed="none")
     launching = Finding(code="host_bound", ms=7.0, low_ms=0.0, high_ms=7.0, fraction=0.07, at_most=True, backed="bound")
     found = (nothing, SLOWER, launching)
     assert [one.code for one in _told(_rows(0.5), *found).findings] == ["nothing", "host_bound"]
