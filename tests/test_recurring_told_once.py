@@ -1,5 +1,6 @@
 """What a rank does every so often is told by all steps, and not once more as a rank that is late by chance."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from tests.gloo_traces import GlooJob
 from tests.report_samples import run_answer, run_with_traces
 
 
+def _operators(job: GlooJob, number: int) -> Iterator[int]:
+    """Begin a step, and yield behind each of its operators, 3.5 ms on both ranks, for what else happens there."""
+    job.step(number)
+    for at in range(24):
+        job.compute(3.5, ("aten::linear", "aten::gelu", "aten::mul", "aten::add")[at % 4])
+        yield at
+
+
 def _answer(path: Path, *, always_ms: float = 0.0) -> RunAnalysis:
     """Return what is told of ranks that are interrupted now and then, of which rank 0 writes for 120 ms every 6th step.
 
@@ -22,9 +31,7 @@ def _answer(path: Path, *, always_ms: float = 0.0) -> RunAnalysis:
     """
     job = GlooJob()
     for number in range(22, 29):
-        job.step(number)
-        for at in range(24):
-            job.compute(3.5, ("aten::linear", "aten::gelu", "aten::mul", "aten::add")[at % 4])
+        for at in _operators(job, number):
             for rank in range(2):
                 if (at + 5 * number + 11 * rank) % 12 == 0:
                     job.sleep(rank, 1.0 + (7 * number + 3 * rank + at) % 5 / 4)
@@ -86,9 +93,7 @@ def _saves_between_operators(path: Path, save_ms: dict[int, float]) -> RunAnalys
     """Return what is told where rank 0 stands still here and there in steps 23 and 29, and Python takes 8 ms of any."""
     job = GlooJob()
     for number in range(22, 32):
-        job.step(number)
-        for at in range(24):
-            job.compute(3.5, ("aten::linear", "aten::gelu", "aten::mul", "aten::add")[at % 4])
+        for at in _operators(job, number):
             for rank in range(2):
                 job.sleep(rank, 0.3)
             if at in (3, 8, 13, 21):

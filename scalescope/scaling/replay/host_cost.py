@@ -257,9 +257,7 @@ class Recording(msgspec.Struct, frozen=True):
     devices: float = 1.0  # how many times as long the devices take as in the trace
     copies: float = 0.0  # how far copies of pageable memory are on the way to the window's quickest
     copies_high: float = 0.0  # the same, at most
-    operators: float = (
-        1.0  # how many times as long operators of CPUs take as in the trace, beside what they are charged
-    )
+    operators: float = 1.0  # how many times as long those of CPUs take as in the trace, beside what they are charged
     fitted: bool = False  # the step at that scale is the untraced one, which is known, and so it is at the bounds
 
     def taken_out(
