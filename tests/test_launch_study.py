@@ -1,5 +1,6 @@
 """A study's outline: which jobs its words ask for, and a sweep of what those send."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from scalescope.launch.compose import compose_job, thaw, typed
 from scalescope.launch.config import register
 from scalescope.launch.freeze import plan_job
 from scalescope.launch.studies.outline import outline_study
-from scalescope.launch.studies.run import PlannedStudy, plan_study
+from scalescope.launch.studies.run import PlannedStudy, plan_study, run_study
 from scalescope.launch.world import World
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
@@ -18,6 +19,9 @@ from scalescope.scaling.analyze import analyze_run
 from scalescope.train.config import TrainConfig
 
 DATA = Path(__file__).parent / "data"
+
+
+QUICK = ["profiler=none", "logger=none", "model.batch_size=2"]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,14 @@ def test_a_study_sweeps_what_its_jobs_send(argv: list[str], operations: list[str
     (member,) = [one for one in outline.members if one.verb.name == "sweep"]
     config = member.compose(outline.path)
     assert (list(config.operations), list(config.dtypes)) == (operations, dtypes)
+
+
+def test_the_largest_job_comes_first_since_the_others_find_what_its_rank_0_compiled() -> None:
+    register()
+    words = ["model=gpt_tiny,resnet50_64px", "gpu_counts=[1,2,4]", "name=s", "with_sweep=false"]
+    members = outline_study(words, train.verb(), sweep.verb()).members
+    assert [one.ranks for one in members] == [4, 2, 1] * 2
+    assert [one.name.rpartition("-n")[2] for one in members] == ["4", "2", "1"] * 2
 
 
 def test_repeats_are_every_job_again_in_turns_and_launches_start_ranks_of_their_own() -> None:
@@ -83,7 +95,7 @@ def test_a_study_goes_on_with_the_jobs_that_are_not_done(tmp_path: Path) -> None
         assert [(plan.path, plan.verb.name, plan.resume) for plan in again.jobs] == [
             (plan.path, plan.verb.name, True) for plan in study.jobs
         ]
-        assert again.done == {"gpt_tiny-ddp-n1"}
+        assert again.done == {"gpt_tiny-ddp-n2"}
         assert [thaw(plan.text, plan.verb.schema, plan.verb.variants).seed for plan in again.jobs] == [3, 3, 3]
     again.jobs[1].make_folder()
     again.outline.make_folder()
@@ -93,7 +105,7 @@ def test_a_study_goes_on_with_the_jobs_that_are_not_done(tmp_path: Path) -> None
 def test_a_study_is_not_gone_on_with_as_another(tmp_path: Path) -> None:
     register()
     folder = _study(tmp_path).outline.make_folder()
-    with pytest.raises(UserError, match=r"consists of other jobs \(not of gpt_tiny-fsdp2-n1.*name=s resume=true"):
+    with pytest.raises(UserError, match=r"consists of other jobs \(not of gpt_tiny-fsdp2-n2.*name=s resume=true"):
         _study(tmp_path, "strategy=fsdp2", "resume=true")
     with pytest.raises(UserError, match="resume=true needs name=STUDY"):
         _study(tmp_path, "resume=true", name="name=null")
@@ -106,3 +118,13 @@ def test_a_study_is_not_gone_on_with_as_another(tmp_path: Path) -> None:
 def test_there_may_be_no_study_to_go_on_with_yet(tmp_path: Path) -> None:
     register()
     assert not _study(tmp_path, "resume=true").outline.resumed
+
+
+@pytest.mark.job
+def test_after_each_job_but_the_last_a_study_says_how_long_the_others_take(tmp_path: Path) -> None:
+    register()
+    said: list[str] = []
+    _, failed = run_study(_study(tmp_path, "steps=3", "warmup_steps=1", "with_sweep=false", *QUICK), said.append)
+    first, second = (line.strip() for line in said if line.startswith("    done in "))
+    assert not failed and re.fullmatch(r"done in \d+ s, about \d+ s left", first), said
+    assert re.fullmatch(r"done in \d+ s", second), said

@@ -1,5 +1,6 @@
 """A step that takes minutes is told before it is waited for."""
 
+import msgspec
 import pytest
 
 from scalescope.launch.compose import compose_job, typed
@@ -16,14 +17,22 @@ GPT = TrainFacts(
 
 
 def test_a_model_for_gpus_on_a_cpu_is_told_in_minutes() -> None:
-    said = forecast(GPT, Ceilings(matmul_tflops=0.1))
-    assert said is not None and "9 minutes a step at least" in said and "model=gpt_tiny" in said
-    assert "56 s a step" in (forecast(GPT, Ceilings(matmul_tflops=1.0)) or "")
+    [said] = forecast(GPT, Ceilings(matmul_tflops=0.1))
+    assert "9 minutes a step at least" in said and "model=gpt_tiny" in said
+    [said] = forecast(GPT, Ceilings(matmul_tflops=1.0))
+    assert "56 s a step" in said
 
 
 def test_nothing_is_said_of_a_gpu_or_of_what_is_not_known() -> None:
-    assert forecast(GPT, Ceilings(matmul_tflops=400.0)) is None
-    assert forecast(GPT, Ceilings()) is None
+    assert forecast(GPT, Ceilings(matmul_tflops=400.0)) == []
+    assert forecast(GPT, Ceilings()) == []
+
+
+def test_a_first_step_that_compiles_is_announced_on_any_device() -> None:
+    compiled = msgspec.structs.replace(GPT, compiled=True)
+    [said] = forecast(compiled, Ceilings(matmul_tflops=400.0))
+    assert "the first step compiles the model" in said and "70 s" in said
+    assert said in forecast(compiled, Ceilings(matmul_tflops=0.1))  # beside how long a step takes
 
 
 @pytest.mark.parametrize(("model", "cores", "length"), [("gpt_small", 2, "5 minutes a step"), ("resnet50", 2, "63 s")])

@@ -199,7 +199,7 @@ def test_the_command_has_steps_enough_for_its_windows_and_is_one_that_a_study_ta
     more = more_windows({"steps": config.steps, "profiler": {"enabled": True, "repeat": config.profiler.repeat}})
     assert more is not None and more.windows == 4
     again = measured_again("m", "weak", [1, 2], JobRow("train", "m-n2", 2, case), more)
-    (one, two, *_) = outline_study(again.overrides, train.verb(), sweep.verb()).members
+    (two, one, *_) = outline_study(again.overrides, train.verb(), sweep.verb()).members
     assert (one.ranks, two.ranks) == (1, 2)
     larger = typed(compose_job("train", [*two.overrides, "launch.device=cpu"]), schema)
     assert isinstance(larger, TrainConfig)

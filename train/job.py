@@ -73,8 +73,8 @@ def _run(job: Job[TrainConfig]) -> None:
     facts = _facts(job, model, strategy)
     if job.is_rank0:
         job.folder.write_facts(facts)
-        if (slow := forecast(facts, job.ceilings)) is not None:
-            print(slow, flush=True)
+        for line in forecast(facts, job.ceilings):
+            print(line, flush=True)
 
     clock = make_clock(job.device)
     description = describe_run(job, info)

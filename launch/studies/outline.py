@@ -141,10 +141,14 @@ def reopened(overrides: Sequence[str], train: Verb, sweep: Verb) -> Outline | No
 
 
 def _series(train: Verb, config: JobConfig, overrides: list[str], scaling: str, counts: list[int]) -> list[StudyJob]:
-    """Return one training job, composed of its overrides, at every count."""
+    """Return one training job, composed of its overrides, at every count, the largest first.
+
+    What rank 0 compiles is the same at every count and cached, what other ranks compile is theirs alone: so the
+    largest job compiles on all ranks at once, and the others find it done.
+    """
     if scaling == "strong":
         overrides = [*overrides, *config.shared_out(min(counts))]
-    return [StudyJob(train, f"{config.series}-n{count}", overrides, count) for count in counts]
+    return [StudyJob(train, f"{config.series}-n{count}", overrides, count) for count in sorted(counts, reverse=True)]
 
 
 def _distinct(members: list[StudyJob]) -> list[StudyJob]:

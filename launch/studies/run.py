@@ -1,5 +1,6 @@
 """Running a study's jobs one after another on this machine, also from where an earlier start has come to."""
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from pathlib import Path
 from scalescope.launch.devices import resolve
 from scalescope.launch.freeze import Plan, plan_job
 from scalescope.launch.studies.outline import Outline, StudyJob
+from scalescope.records.console import duration
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import RunError, Stopped, UserError
 from scalescope.records.folder import RunFolder
@@ -64,6 +66,8 @@ def run_study(study: PlannedStudy, say: Callable[[str], None]) -> tuple[RunFolde
 
     folder = study.outline.make_folder()
     failed: list[str] = []
+    took_s: list[float] = []
+    left = [plan.path.name for plan in study.jobs if plan.path.name not in study.done]
     try:
         for number, plan in enumerate(study.jobs, 1):
             ranks = f"{plan.devices.ranks} rank{'s' if plan.devices.ranks > 1 else ''}"
@@ -82,7 +86,8 @@ def run_study(study: PlannedStudy, say: Callable[[str], None]) -> tuple[RunFolde
             else:
                 if child.read_info().status == "preempted":
                     raise Stopped(f"asked to stop during {plan.path.name}; what ran is kept in {folder.path}")
-                say(f"    done in {time.monotonic() - started:.0f} s")
+                took_s.append(time.monotonic() - started)
+                say(f"    done in {took_s[-1]:.0f} s{_left(left[left.index(plan.path.name) + 1 :], took_s)}")
     except BaseException:
         folder.set_status("interrupted", "stopped before its last job; what ran is kept")
         raise
@@ -90,6 +95,13 @@ def run_study(study: PlannedStudy, say: Callable[[str], None]) -> tuple[RunFolde
     if len(failed) == len(study.jobs):
         raise RunError(f"every job of the study failed; their folders are in {folder.path}")
     return folder, failed
+
+
+def _left(jobs: Sequence[str], took_s: Sequence[float]) -> str:
+    """Return how long the other jobs take, where they take as long as those that ran: no promise."""
+    if not jobs:
+        return ""
+    return f", about {duration(statistics.mean(took_s) * len(jobs))} left"
 
 
 def followed(base: str) -> str:

@@ -109,3 +109,10 @@ def as_typed(path: Path) -> str:
 def counted(number: int, thing: str, things: str = "") -> str:
     """Return `1 step`, `2 steps` or `1,204 steps`; `things`: the plural where it is not so made."""
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time as people say it: "40 s", "13 minutes", "6 hours"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 100 * 60 else f"{seconds / 3600:.0f} hours"

@@ -1,5 +1,6 @@
 """What a step takes at least, said before it is waited for: a model made for GPUs is minutes a step on a CPU."""
 
+from scalescope.records.console import duration
 from scalescope.records.rows import Ceilings, TrainFacts
 from scalescope.train.models.config import ModelConfig
 
@@ -26,22 +27,21 @@ def hopeless(model: ModelConfig, samples: int, steps: int, cores: int) -> str | 
     )
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time as people say it: "40 s", "13 minutes", "6 hours"."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 100 * 60 else f"{seconds / 3600:.0f} hours"
+def forecast(facts: TrainFacts, ceilings: Ceilings) -> list[str]:
+    """Return a line on how long a step takes at the measured matmul rate, and one on a first step that compiles.
 
-
-def forecast(facts: TrainFacts, ceilings: Ceilings) -> str | None:
-    """Return a line on how long a step takes at the measured matmul rate; None where that is short or not known."""
-    if not ceilings.matmul_tflops:
-        return None
-    least_s = facts.flops_per_sample * facts.samples_per_rank_step / (1e12 * ceilings.matmul_tflops)
-    if least_s < _WORTH_SAYING_S:
-        return None
-    return (
-        f"{facts.model}: {facts.samples_per_rank_step} samples a rank take {duration(least_s)} a step at least, at "
-        f"this device's measured {ceilings.matmul_tflops:.2g} TFLOP/s; lower model.batch_size, or take model=gpt_tiny "
-        "or model=resnet50_64px, which CPUs can train"
-    )
+    Neither where there is nothing to wait for that is worth saying.
+    """
+    lines = []
+    if ceilings.matmul_tflops:
+        least_s = facts.flops_per_sample * facts.samples_per_rank_step / (1e12 * ceilings.matmul_tflops)
+        if least_s >= _WORTH_SAYING_S:
+            lines.append(
+                f"{facts.model}: {facts.samples_per_rank_step} samples a rank take {duration(least_s)} a step at "
+                f"least, at this device's measured {ceilings.matmul_tflops:.2g} TFLOP/s; lower model.batch_size, or "
+                "take model=gpt_tiny or model=resnet50_64px, which CPUs can train"
+            )
+    if facts.compiled:
+        # of our two models on hosts of H200s, where nothing was cached: 20 to 26 s and 59 to 69 s
+        lines.append(f"{facts.model}: the first step compiles the model, which takes 20 to 70 s unless it is cached")
+    return lines

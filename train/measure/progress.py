@@ -6,8 +6,8 @@ from types import TracebackType
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from scalescope.records.console import duration
 from scalescope.records.rows import StepRow
-from scalescope.train.measure.forecast import duration
 from scalescope.train.measure.loading import LiveNews
 
 _LINE_EVERY_S = 5.0
