@@ -121,6 +121,19 @@ def test_compiling_an_eager_step_is_advised_before_what_brings_less() -> None:
     assert fusible_share(_advised("gpt_ddp_compile_n4")) == 0 == fusible_share(_advised("cpu_ddp_n2"))
 
 
+def test_a_job_that_is_compiled_is_not_told_to_compile_whatever_its_kernels_are_called(tmp_path: Path) -> None:
+    """ResNet-50's longest kernels are cuDNN's and Triton's of our own: no name of Inductor's is among them."""
+    told = {}
+    for compiled in (False, True):
+        run = RunFolder.create(tmp_path / str(compiled), "train", "model: x")
+        shutil.copytree(DATA / "resnet50_ddp_n4", run.traces)
+        run.write_facts(msgspec.structs.replace(OURS, compiled=compiled))
+        (answer,) = analyze([run.path])
+        assert isinstance(answer, RunAnalysis)
+        told[compiled] = best_to_do(answer, next((one for one in answer.findings if one.remedy), None))
+    assert "torch.compile" in told[False] and "torch.compile" not in told[True]
+
+
 def test_a_run_that_is_well_set_up_has_one_finding_nothing_and_says_what_the_compute_is() -> None:
     answer = _advised("gpt_ddp_n2")
     assert answer.replay is not None and answer.replay.faithful

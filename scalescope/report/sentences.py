@@ -139,9 +139,7 @@ def _traced_loss(fall: Waterfall) -> str:
     if grew_within_noise(fall) and fall.unsteady:  # then it has no shares
         return f"{UNSTEADY}{grew} ({_span(fall)}). Such steps {differ}, so the traces do not tell what it went to."
     if not fall.unsteady:
-        # on devices, whose hosts recording slows: elsewhere the machine was unsteady
-        why = ": recording lengthens the profiled steps" if abs(fall.growth_ms - measured) > noise else ""
-        return f"{_growth_sentence(fall)} {_measured_growth(fall, measured)}{why}."
+        return f"{_growth_sentence(fall)} {_measured_growth(fall, measured)}{_why_they_differ(fall, measured, noise)}."
     alone = _parts_alone(fall, noise)
     if abs(fall.growth_ms - measured) <= noise <= abs(measured):
         return (
@@ -149,6 +147,18 @@ def _traced_loss(fall: Waterfall) -> str:
             f"measured ones. Despite that, both growths agree: {grew}, where such steps {differ}. {alone}"
         )
     return f"{UNSTEADY}{grew}, where such steps {differ}. {alone}"
+
+
+def _why_they_differ(fall: Waterfall, measured_ms: float, noise_ms: float) -> str:
+    """Return what a reader has to know who sees two growths that are not the same; "" where they are."""
+    apart_ms = abs(fall.growth_ms - measured_ms)
+    if apart_ms > noise_ms:
+        # on devices, whose hosts recording slows: elsewhere the machine was unsteady
+        return ": recording lengthens the profiled steps"
+    low, high = fall.measured_growth_low_ms, fall.measured_growth_high_ms
+    if low is None or high is None or low <= fall.growth_ms <= high:
+        return ""
+    return f"; the profiled steps are few, and tell their own growth to ± {milliseconds(noise_ms, noise_ms)} only"
 
 
 def _measured_growth(fall: Waterfall, measured: float) -> str:

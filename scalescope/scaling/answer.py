@@ -286,6 +286,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     model: str | None = None
     strategy: str | None = None
     origin: Origin | None = None  # who wrote its loop; None: not known, as of traces without a run folder
+    compiled: bool = False  # its run folder says that torch.compile made its step; see `is_compiled`
     world_size: int
     hosts: int | None = None  # that its ranks run on, where its folder or each of its traces names them
     activity: Literal["gpu", "cpu"]

@@ -182,6 +182,7 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
     facts = folder.read_facts()
     if facts is not None:
         analysis.model, analysis.strategy, analysis.origin = facts.model, facts.strategy, facts.origin
+        analysis.compiled = facts.compiled
     if info.world_size:
         analysis.world_size = info.world_size
     if info.hosts:

@@ -29,8 +29,11 @@ _OF_INDUCTOR = re.compile(r"triton_[a-z]+_fused")
 
 
 def is_compiled(run: RunAnalysis) -> bool:
-    """Return whether torch.compile made kernels of a run, by the names that it gives them."""
-    return any(_OF_INDUCTOR.match(row.name) for row in run.kernels)
+    """Return whether torch.compile made a run's step: by its run folder, or the names of the kernels that it makes.
+
+    The names alone miss a step whose longest kernels are a library's or Triton's of somebody's own.
+    """
+    return run.compiled or any(_OF_INDUCTOR.match(row.name) for row in run.kernels)
 
 
 def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
