@@ -2,6 +2,7 @@
 
 import statistics
 
+from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -12,6 +13,7 @@ from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.of_job import beyond_the_job_ms, interval_of_job, is_step_of_job
 from scalescope.scaling.as_run.step import a_step, step_as_run
 from scalescope.scaling.findings.shares import bounded_means
+from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady
 
 #: A step as run that differs by less from the one as profiled is not shown beside it.
 WORTH_SHOWING = 0.02
@@ -52,6 +54,22 @@ def is_shown_alone(run: RunAnalysis) -> bool:
     The job's own steps say what a step takes; of the profiled ones one length is enough.
     """
     return run.as_run is not None and run.as_run.replayed_ms is not None
+
+
+def is_as_measured(run: RunAnalysis) -> bool:
+    """Tell whether the step as run is one of those that the job timed: then recording is all that makes the profiled
+    ones another, and the parts that are told without it are those of the others, too.
+
+    Of ranks on CPUs it is the job's own step in any case, and what profiled ones differ by is told beside it.
+    """
+    told, times = run.as_run, run.step_times
+    if told is None or times is None or times.measured_step_ms is None or told.step_ms is None or not differs(run):
+        return False
+    if run.activity == "cpu" or run.growing is not None or told.source not in ("steps", "given"):
+        return False
+    if told.reason is not None or told.contradicts is not None or was_unsteady(run):
+        return False
+    return abs(told.step_ms - times.measured_step_ms) < UNLIKE * times.measured_step_ms
 
 
 def name_of_step(run: RunAnalysis) -> str:
@@ -188,8 +206,19 @@ def as_run_sentence(run: RunAnalysis) -> str:
         return f"As run a step takes {milliseconds(as_run.step_ms)}, {whose}: it is not recording that makes it differ."
     return (
         f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step{_slower(as_run)}: as run it "
-        f"takes {milliseconds(as_run.step_ms)}, {whose}."
+        f"takes {milliseconds(as_run.step_ms)}, {whose}{_all_measured(run)}."
     )
+
+
+def _all_measured(run: RunAnalysis) -> str:
+    """Return what all of the job's own steps take, to end a sentence with, where the step as run is another than those; or ""."""
+    told, times = run.as_run, run.step_times
+    if told is None or times is None or not is_as_measured(run):
+        return ""
+    step, measured = told.step_ms or 0.0, times.measured_step_ms or 0.0
+    if abs(step - measured) <= OTHER_STEPS * measured:
+        return ""
+    return f"; all {times.measured_steps} steady steps take {milliseconds(measured)} in the median"
 
 
 def recording_ms(run: RunAnalysis) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.report.as_run import is_shown_alone, recording_ms, step_of_job
+from scalescope.report.as_run import is_as_measured, is_shown_alone, recording_ms, step_of_job
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.text.recurring import long_ones, longer_by_ms
@@ -34,7 +34,7 @@ def profiling_line(run: RunAnalysis) -> str:
     times = run.step_times
     if times is None or times.measured_step_ms is None or times.profiling_overhead_ms is None or _is_unlike(run):
         return ""
-    if is_shown_alone(run):
+    if is_shown_alone(run) or is_as_measured(run):
         return ""  # what recording costs is told, and what else makes profiled steps longer
     where = " where the profiled ones were" if run.growing is not None else ""
     text = f"A step takes {figure(times.measured_step_ms, 2)} ms{where} without a profiler"
@@ -58,8 +58,8 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     `where`: what ran them, in words.
     """
     times = run.step_times
-    if times is None or not _is_unlike(run):
-        return ""
+    if times is None or not _is_unlike(run) or is_as_measured(run):
+        return ""  # the step as run is like the measured one, and says what recording costs the profiled ones
     if any(is_of_steady_steps(one) for one in run.findings[:1]):  # whose mean is told, and is no median of either
         return f"On {where} the profiled steps are not like the mean one, {_MISLEADS}."
     unlike = is_unlike(run)
@@ -187,7 +187,7 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
             continue
         if run.recurring is not None and _are_the_long_ones(run, off_ms):
             why = f"profiled ones are longer by more than that: {long_ones(run, run.recurring)}"
-        elif _is_unlike(run):
+        elif _is_unlike(run) and not is_as_measured(run):
             continue  # it is said
         else:
             why = _apart(run.as_run if as_run else None, off_ms, recording_ms(run))
