@@ -67,7 +67,7 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
     if is_shown_alone(run) and not contradict(run):
         if _is_at_pace_of_job(run.as_run):  # which is said with the figures: no second length stands beside them
-            return f"On {where} the machine was unsteady, {_MISLEADS}." if was_unsteady(run) else ""
+            return f"On {where} the machine was unsteady: {_at_own_pace(run)}, {_MISLEADS}." if was_unsteady(run) else ""
         why = "the machine was unsteady: " if was_unsteady(run) else ""
         return f"On {where} {why}{_apart_from_job(run)}, {_MISLEADS}."
     if not unlike and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
@@ -240,6 +240,22 @@ def _apart_from_job(run: RunAnalysis) -> str:
     return (
         f"without recording {which} {milliseconds(profiled_ms.value)}{beside}, the job's own "
         f"{milliseconds(told.step_ms)} ({_bounds(told)})"
+    )
+
+
+def _at_own_pace(run: RunAnalysis) -> str:
+    """Return by how much operators took longer in profiled steps that are told at the job's pace, and what those are
+    at their own: a machine is called unsteady by that one, which no figure else is of.
+    """
+    told, own, fewer = run.as_run, told_usual_ms(run), fewer_replayed(run)
+    if told is None or not told.step_ms or own is None:
+        return "the profiled steps are not like the job's own"
+    which = "the profiled steps" if fewer is None else f"{fewer.steps} of the {fewer.of} profiled steps"
+    share = own / told.step_ms - 1
+    are = "that is" if fewer is not None and fewer.steps == 1 else "those are"
+    return (
+        f"operators took {milliseconds(told.slowed_ms)} longer in {which} than in the job's own, and at that pace "
+        f"{are} {percent(abs(share))} {'longer' if share > 0 else 'shorter'}"
     )
 
 
