@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from scalescope.scaling.rank.collective import RankCollective, share_members
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import Match, match_collectives, share_names
+from scalescope.scaling.ranks.quality import judge
 from scalescope.scaling.ranks.summary import RankSummary, summarise
 from scalescope.scaling.ranks.waits import wait_of
 from tests.gloo_traces import GlooJob, analysed
@@ -169,6 +171,24 @@ def test_what_a_window_cut_off_is_not_crossed_with_what_another_one_did() -> Non
     there = [one(20_000, 30_000, **counts), one(60_000, 70_000, **floats), one(90_000, 95_000)]
     members = [match.members for match in match_collectives({0: here, 1: there})]
     assert {0: 1, 1: 0} in members and {0: 0, 1: 1} not in members
+
+
+def test_collectives_that_ran_before_the_first_step_are_no_word_of_the_answer() -> None:
+    """*8 collectives cut off by the window's edge* stood in a healthy job's first answer: each recording begins so."""
+    summaries = read("stalled_host_rank1_n2")
+
+    def said() -> list[str]:
+        matches = match_collectives({rank: one.collectives for rank, one in summaries.items()})
+        assert sum(match.missing == "window" for match in matches) >= 10
+        return [reason for reason in judge(summaries, 2, matches, []).reasons if "window's edge" in reason]
+
+    assert said() == []
+    # the last of two steps, which every figure is of, has its collectives on one rank alone
+    last = max(found.step or 0 for found in summaries[1].collectives)
+    kept = [found for found in summaries[1].collectives if found.step != last]
+    summaries[1] = replace(summaries[1], collectives=kept)
+    (told,) = [reason for reason in said() if "rank 1" in reason]
+    assert told.startswith("group 0: ") and told.endswith(" cut off by the window's edge on rank 1, not matched")
 
 
 def test_a_rank_that_lacks_a_collective_amid_others_is_named() -> None:
