@@ -1,11 +1,14 @@
 """What rank 0 shows while it measures."""
 
 import threading
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from scalescope.collectives.show.progress import Display, line
+from scalescope.report.terminal.sweep import print_sweep
 from scalescope.scaling.sweeps.nccl_tests_log import read_log
 from tests.collectives_runs import planned
 
@@ -38,6 +41,26 @@ def test_a_line_has_the_count_that_nccl_tests_prints_for_it(name: str, capsys: p
     shown = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] != ["#"]]
     shown = [argv for argv in shown if argv and argv[0].isdigit()]
     assert len(shown) == len(rows) and {argv[0]: argv[1] for argv in shown} == theirs
+
+
+def test_what_plus_minus_and_wide_mean_stands_once_where_they_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of *53 20 … wide* stood under *±*, and no line said what either is."""
+    points = planned(2, "sizes=[8B,64B]", "operations=[all_reduce,all_gather]")
+    rows = [
+        point.row(status="measured", time_us=53.0, interval_us=(42.4, 63.6), alg_gb_s=1.0, bus_gb_s=1.0)
+        for point in points
+    ]
+    with Display(total=len(rows), shown=True) as display:
+        for row in rows:
+            display.show(row)
+    live = capsys.readouterr().out
+    print_sweep(rows, Console(file=(shown := StringIO()), width=200))
+    for text in (live, shown.getvalue()):
+        assert text.count("±: how far off the time may be (95% interval); wide: by more than 10%") == 1
+        assert text.count("busbw") > 1
+    theirs = read_log((LOGS / "plain.txt").read_text(), "plain.txt").rows
+    print_sweep(theirs, Console(file=(none := StringIO()), width=200))
+    assert "±" not in none.getvalue(), "nccl-tests tells no interval"
 
 
 def test_digits_follow_the_interval_and_a_wide_one_is_said() -> None:

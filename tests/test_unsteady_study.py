@@ -104,7 +104,8 @@ def test_an_unsteady_machine_whose_ranks_waited_for_cores_is_said_to_be_so_for_t
     ("apart", "why"),
     [
         ((by_waits(0.05, 0.5), by_waits(0.2, 9.0)),
-         "Why steps differ so from one to the next cannot be told: waits for a core make only 5% of that on 1 CPU "),
+         "Why steps differ so from one to the next cannot be told: waits for a core explain only 5% of the differences on "
+         "1 CPU "),
         ((None, None), "Why steps differ so from one to the next cannot be told: rows of too few steps tell"),
     ],
 )  # fmt: skip
@@ -291,7 +292,8 @@ def test_one_run_of_an_unsteady_machine_says_what_its_steps_differ_by_where_rows
     assert ("the machine was unsteady: ranks waited for cores. Of the profiled" in verdict.headline) == by_cores
     said = {
         0.84: "Why: steps differ by how long a rank waited for a core, 8.1 ms in the mean. ",
-        0.2: "Why steps differ so from one to the next cannot be told: waits for a core make only 20% of that",
+        0.2: "Why steps differ so from one to the next cannot be told: waits for a core explain only 20% of the "
+        "differences",
     }.get(share or 0.0)
     told = [one for one in verdict.sentences if one.startswith("Why")]
     assert bool(said) == bool(told) and all(one.startswith(said or "") and one in verdict.cautions for one in told)

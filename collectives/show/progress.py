@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scalescope.collectives.show.summary import ways
 from scalescope.records.console import styled_stream
-from scalescope.records.rows import SweepRow
+from scalescope.records.rows import READ_HALF, READ_WIDE, SweepRow
 from scalescope.records.statistics import decimals
 
 _HEAD = (
@@ -51,6 +51,8 @@ class Display:
         way = ways(row)
         series = (row.operation, row.mode, way, tuple(row.ranks))
         if series != self._series:
+            if not self._series:
+                self._print(f"# {READ_HALF}; {READ_WIDE}")
             self._series = series
             members = f"ranks {row.ranks[0]} and {row.ranks[1]}" if row.group_size == 2 else f"{row.group_size} ranks"
             self._print(f"# {row.operation} {row.mode} over {members} ({way})")

@@ -222,6 +222,9 @@ def step_length_ms(step_ms: Sequence[float], synchronised: bool) -> float:
 
 #: Half of a 95% interval, as a share of the time, from which on a point says so.
 WIDE = 0.1
+#: What is said of both where rows are printed.
+READ_HALF = "±: how far off the time may be (95% interval)"
+READ_WIDE = f"wide: by more than {WIDE:.0%}, too much to compare it"
 
 
 class SweepRow(msgspec.Struct, frozen=True):

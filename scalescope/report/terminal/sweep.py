@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from scalescope.records.rows import SweepRow
+from scalescope.records.rows import READ_HALF, READ_WIDE, SweepRow
 from scalescope.records.statistics import decimals
 from scalescope.report.drawing.numbers import figure, listing
 from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table
@@ -48,6 +48,9 @@ def print_sweep(rows: Sequence[SweepRow], console: Console) -> None:
         for reason in reasons:
             sizes = [str(row.bytes) for row in members if f"{row.status}: {row.reason or 'no reason given'}" == reason]
             print_line(console, f"{ABSENT} at {listing(sizes)} B: {reason}", "yellow")
+    if any(row.relative_half is not None for row in rows):
+        wide = f"; {READ_WIDE}" if any(row.is_wide for row in rows) else ""
+        print_line(console, f"{READ_HALF}{wide}.", "dim")
 
 
 def _sweep_cells(row: SweepRow) -> dict[str, Cell]:
