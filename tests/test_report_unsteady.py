@@ -99,8 +99,9 @@ def recorded_on_devices(as_run_ms: float) -> RunAnalysis:
     """Return a run whose recorded steps take 96 ms and the job's 50 others 71.8 ms, replayed to so many without it."""
     run = run_answer("r", 2)
     run.replay = Replay(traced_ms=96.3, replayed_ms=96.3, error=0.0, unexplained_ms=0.0, faithful=True)
-    run.step_times = StepTimes(measured_step_ms=71.8, measured_step_p95_ms=85.7, measured_steps=50, window_step_ms=96.3,
-                               profiling_overhead_ms=34.2, profiling_overhead_fraction=0.476, placebo_ms=11.5)  # fmt: skip
+    run.step_times = StepTimes(measured_step_ms=71.8, measured_step_p95_ms=85.7, measured_steps=50,
+                               window_step_ms=96.3, profiling_overhead_ms=34.2, profiling_overhead_fraction=0.476,
+                               placebo_ms=11.5)  # fmt: skip
     costs = 96.3 - as_run_ms
     run.as_run = AsRun(step_ms=as_run_ms, low_ms=51.1, high_ms=89.4, source="steps", untraced_by="steps",
                        untraced_ms=Interval(70.2, 51.1, 89.4), ranks=list(run.ranks), steps=2,
@@ -110,7 +111,7 @@ def recorded_on_devices(as_run_ms: float) -> RunAnalysis:
 
 
 def test_what_the_step_as_run_accounts_for_is_not_told_again_as_a_doubt() -> None:
-    """*As run it takes 69.2 ms* stood above *106.0 ms for 71.8 ms, so the other steps may spend their time otherwise*."""
+    """*As run 69.2 ms* stood above *106.0 ms for 71.8 ms, so the other steps may spend their time otherwise*."""
     run = recorded_on_devices(69.2)
     assert unlike_sentence(run, "2 GPUs") == "" and profiling_line(run) == ""
     # the two figures for a step that is not recorded stand in one sentence, each with the steps that it is of

@@ -185,7 +185,9 @@ def test_steps_at_the_pace_of_the_jobs_own_have_no_second_length_without_recordi
     if unsteady:  # and by what: no reader finds it in steps that are told at another pace
         slower, own = answer.as_run.slowed_ms, answer.as_run.profiled_ms
         assert own is not None
-        assert f"operators took {milliseconds(slower)} longer in 2 of the 3 profiled steps than in the job's own" in said
+        assert (
+            f"operators took {milliseconds(slower)} longer in 2 of the 3 profiled steps than in the job's own" in said
+        )
         assert f"at that pace those are {percent(own.value / told.step_ms - 1)} longer, so the other steps" in said
 
 

@@ -104,8 +104,8 @@ def test_an_unsteady_machine_whose_ranks_waited_for_cores_is_said_to_be_so_for_t
     ("apart", "why"),
     [
         ((by_waits(0.05, 0.5), by_waits(0.2, 9.0)),
-         "Why steps differ so from one to the next cannot be told: waits for a core explain only 5% of the differences on "
-         "1 CPU "),
+         "Why steps differ so from one to the next cannot be told: waits for a core explain only 5% of the "
+         "differences on 1 CPU "),
         ((None, None), "Why steps differ so from one to the next cannot be told: rows of too few steps tell"),
     ],
 )  # fmt: skip

@@ -72,5 +72,19 @@ def test_without_flags_it_is_what_was_found_in_the_same_order(
         pytest.approx(-one["ms"]) for one in json.loads(found.read_text())["findings"]
     ]
     capsys.readouterr()
-    assert front_door.main(["whatif", str(undisturbed)]) == 0
-    assert "nothing was found that costs the step time" in capsys.readouterr().out
+    assert front_door.main(["whatif", str(undisturbed), "--json", str(found)]) == 0
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "replays in" in line]
+    assert said.endswith(
+        "All known causes were looked for, and none was found: there is nothing to take out. Other "
+        "changes can be asked for: --bucket-mib 5,50, --gradients bf16, --link 2x and --perfect-overlap."
+    )
+    (answer,) = json.loads(found.read_text())
+    assert answer["predictions"] == [] and answer["nothing_found"] == {"exchanges": True, "gradients": True}
+
+
+def test_where_nothing_costs_the_step_that_is_a_sentence_and_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """*nothing – – –* stood under four headers, with a legend that said what they would have held."""
+    assert front_door.main(["whatif", str(DATA / "gpt_ddp_n1")]) == 0
+    said = capsys.readouterr().out
+    assert "there is nothing to take out." in said and "asked for" not in said, "one rank has no links to try"
+    assert "95%" not in said and "–" not in said and len(said.strip().splitlines()) == 1

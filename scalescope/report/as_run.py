@@ -211,7 +211,7 @@ def as_run_sentence(run: RunAnalysis) -> str:
 
 
 def _all_measured(run: RunAnalysis) -> str:
-    """Return what all of the job's own steps take, to end a sentence with, where the step as run is another than those; or ""."""
+    """Return what all of the job's own steps take, to end a sentence with; "" where the step as run is like them."""
     told, times = run.as_run, run.step_times
     if told is None or times is None or not is_as_measured(run):
         return ""

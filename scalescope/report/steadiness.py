@@ -67,7 +67,9 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
     if is_shown_alone(run) and not contradict(run):
         if _is_at_pace_of_job(run.as_run):  # which is said with the figures: no second length stands beside them
-            return f"On {where} the machine was unsteady: {_at_own_pace(run)}, {_MISLEADS}." if was_unsteady(run) else ""
+            return (
+                f"On {where} the machine was unsteady: {_at_own_pace(run)}, {_MISLEADS}." if was_unsteady(run) else ""
+            )
         why = "the machine was unsteady: " if was_unsteady(run) else ""
         return f"On {where} {why}{_apart_from_job(run)}, {_MISLEADS}."
     if not unlike and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:

@@ -12,7 +12,7 @@ from scalescope.scaling.finding import Finding, ranks_of
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target
-from scalescope.scaling.replay.whatif.prediction import Prediction, WhatIf
+from scalescope.scaling.replay.whatif.prediction import NothingFound, Prediction, WhatIf
 from scalescope.scaling.run import explain_run
 
 
@@ -25,19 +25,32 @@ def without_found(target: Target, step_ms: float | None = None) -> WhatIf:
     given = given_steps([step_ms] if step_ms is not None else [], [target.path]).get(target.path)
     explained = explain_run(target.path, for_replay=True)
     add_findings(target.path, [explained.analysis], [], explained.records, None, given, explained.host)
-    return as_whatif(target.name, explained.analysis)
+    gradients = any(one.gradients for one in explained.records.values())
+    return as_whatif(target.name, explained.analysis, gradients=gradients)
 
 
-def as_whatif(name: str, analysis: RunAnalysis) -> WhatIf:
-    """Return an analysed run's findings as predictions. Raises UserError where it was not replayed."""
+def as_whatif(name: str, analysis: RunAnalysis, *, gradients: bool = False) -> WhatIf:
+    """Return an analysed run's findings as predictions. Raises UserError where it was not replayed.
+
+    `gradients`: its traces tell DDP's apart.
+    """
     if analysis.replay is None:
         why = next((f": {reason}" for reason in analysis.quality.reasons if analysis.quality.verdict == "unusable"), "")
         raise UserError(analysis.unpriced.text if analysis.unpriced is not None else f"{name} is not replayed{why}")
     step = step_as_run(analysis)[0].value
-    predictions = [_prediction(one, step) for one in analysis.findings]
     if analysis.unpriced is not None:
-        predictions = [Prediction(change=Change(), what="nothing", step_ms=None, reason=analysis.unpriced.text)]
-    return WhatIf(name=name, replay=analysis.replay, step_ms=step, predictions=predictions)
+        return WhatIf(name=name, replay=analysis.replay, step_ms=step, unpriced=analysis.unpriced)
+    found = [one for one in analysis.findings if one.code != "nothing"]
+    nothing = None
+    if analysis.findings and not found:
+        nothing = NothingFound(exchanges=any(one.group_size != 1 for one in analysis.collectives), gradients=gradients)
+    return WhatIf(
+        name=name,
+        replay=analysis.replay,
+        step_ms=step,
+        predictions=[_prediction(one, step) for one in found],
+        nothing_found=nothing,
+    )
 
 
 def _of_ranks(finding: Finding) -> str:
@@ -53,9 +66,7 @@ def _prediction(finding: Finding, step_ms: float) -> Prediction:
     who = _of_ranks(finding)
     what = f"without {finding.code}{who}{', at most' * finding.at_most}{', at least' * finding.at_least}"
     if finding.ms is None or finding.low_ms is None or finding.high_ms is None:
-        nothing = finding.code == "nothing"
-        reason = "nothing was found that costs the step time" if nothing else "it is not known without --step-ms"
-        return Prediction(change=Change(), what="nothing" if nothing else what, step_ms=None, reason=reason)
+        return Prediction(change=Change(), what=what, step_ms=None, reason="it is not known without --step-ms")
     return Prediction(
         change=Change(),
         what=what,

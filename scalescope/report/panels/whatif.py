@@ -1,8 +1,9 @@
 """Predictions as a panel: what changes would do to a step, and what that rests on."""
 
-from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.sentences import sentence as sentence_of
 from scalescope.scaling.replay.whatif.prediction import Prediction, WhatIf
 
 _COLUMNS = (
@@ -22,6 +23,8 @@ def replay_panel(answer: WhatIf) -> Panel:
         f"{answer.name}: the traced step of {milliseconds(replay.traced_ms)} replays in "
         f"{milliseconds(replay.replayed_ms)} ({percent(abs(replay.error), 2)} off). {held}"
     ).rstrip()
+    if not answer.predictions:
+        return Panel(f"whatif-{answer.name}", "", f"{sentence} {_why_none(answer)}".rstrip(), Table(_COLUMNS, []))
     reasons = "; ".join(dict.fromkeys(one.reason for one in answer.predictions if one.reason))
     table = Table(
         _COLUMNS,
@@ -30,6 +33,19 @@ def replay_panel(answer: WhatIf) -> Panel:
         note="Assumed: " + "; ".join(replay.assumptions) + "." if replay.assumptions else "",
     )
     return Panel(f"whatif-{answer.name}", "What a change would do", sentence, table)
+
+
+def _why_none(answer: WhatIf) -> str:
+    """Return why nothing is predicted where no change was asked for, and which ones can be."""
+    if answer.unpriced is not None:
+        return "" if answer.unpriced.code == "unfaithful" else sentence_of(capitalized(answer.unpriced.text))
+    if answer.nothing_found is None:
+        return ""
+    found = answer.nothing_found
+    flags = ["--bucket-mib 5,50", "--gradients bf16"] if found.gradients else []
+    flags += ["--link 2x", "--perfect-overlap"] if found.exchanges else []
+    said = "All known causes were looked for, and none was found: there is nothing to take out."
+    return f"{said} Other changes can be asked for: {listing(flags)}." if flags else said
 
 
 def _row(one: Prediction) -> list[Cell]:

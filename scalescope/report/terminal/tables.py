@@ -25,7 +25,7 @@ _SHORT_NAME, _LONG_NAME = 20, 44
 def print_panel(panel: Panel, console: Console) -> None:
     """Print a panel of a report without its charts: what it says, and its table."""
     console.print()
-    print_line(console, panel.sentence if panel.table.rows else f"{panel.title}: {panel.sentence}")
+    print_line(console, f"{panel.title}: {panel.sentence}" if panel.title and not panel.table.rows else panel.sentence)
     if panel.table.rows:
         print_table(console, panel.table, panel.title)
     if panel.table.note:

@@ -3,6 +3,7 @@
 import msgspec
 
 from scalescope.scaling.answer import Replay
+from scalescope.scaling.finding import Reason
 from scalescope.scaling.replay.change import Change
 
 
@@ -19,6 +20,13 @@ class Prediction(msgspec.Struct, kw_only=True):
     reason: str | None = None
 
 
+class NothingFound(msgspec.Struct, frozen=True):
+    """That each cause was looked for and none costs the step; and what changes that may be asked for have to act on."""
+
+    exchanges: bool  # ranks exchange data, which links and overlap change
+    gradients: bool  # DDP's are told apart: they can travel otherwise, in other buckets
+
+
 class WhatIf(msgspec.Struct, kw_only=True):
     """A run's replay, and what changes would do to it."""
 
@@ -26,6 +34,8 @@ class WhatIf(msgspec.Struct, kw_only=True):
     replay: Replay
     step_ms: float  # unchanged: what the predictions' changes are of
     predictions: list[Prediction] = []
+    nothing_found: NothingFound | None = None  # no change was asked for, and there is nothing to take out
+    unpriced: Reason | None = None  # no change was asked for, and why what was found has no price
 
 
 def withheld(change: Change, reason: str) -> Prediction:
