@@ -20,14 +20,13 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 _COMPUTE = {"gpu": 0.01, "cpu": 0.05}
 _KIND = {"gpu": 0.03, "cpu": 0.1}
 _HOST_LATE = {"gpu": 0.4, "cpu": 0.1}  # on a CPU it is the Python between operators
-#: What steps of two runs of one job differ by, though windows tell each of them well, as a standard deviation: on two
-#: H200s 0.1 to 0.3% on one host and 0.35% between three (GPT and ResNet-50, 81 jobs of thirty steps).
-_BETWEEN_RUNS = {"gpu": 0.004, "cpu": 0.05}
-#: The same of steps on CPUs without what their ranks waited for cores: 7% on two cores left alone (7 runs of an MLP in
-#: three hours), 6% beside other processes now and then (10 of a GPT).
-_WITHOUT_WAITING = 0.07
-#: … and of steps on CPUs of which nothing tells whether they waited, at least: ten runs of one script on two cores that
-#: others used now and then differed by 24%. By 20% two of their 45 pairs are called different, by 15% eight.
+#: What steps of two runs of one job differ by, though windows or many steps tell each of them well, as a standard
+#: deviation: on two H200s 0.1 to 0.3% on one host and 0.35% between three (GPT and ResNet-50, 81 jobs of thirty steps).
+#: On two cores, minutes apart and without what ranks waited for them, 7.1% (48 runs of 19 jobs of four own scripts, 0.1
+#: to 13% a job): by 8% one of their 48 pairs is called different, by 7% three.
+_BETWEEN_RUNS = {"gpu": 0.004, "cpu": 0.08}
+#: The same of steps on CPUs of which nothing tells whether they waited, at least: ten runs of one script on two cores
+#: that others used now and then differed by 24%. By 20% two of their 45 pairs are called different, by 15% eight.
 CORES_UNTOLD = 0.20
 #: What any part of a step differs by at least between windows, as a share of the step.
 _LEAST = {"gpu": 0.003, "cpu": 0.01}
@@ -83,13 +82,14 @@ def spread_of_means(runs: Sequence[Floats], activity: str) -> Floats:
 def step_spread_of(step_ms: float, parts: Sequence[float], activity: str, *, without_waiting: bool = False) -> float:
     """Return a whole step's standard deviation between runs, ms, by what it consists of in the traces, if there are.
 
-    `without_waiting`: it is known without what ranks waited for cores, which is much of what its parts differ by.
+    `without_waiting`: it is known without what ranks waited for cores, which is much of what its parts differ by. No
+    step is known better than runs of one job were seen to differ.
     """
     compute, whole = sum(parts[: len(KINDS)]), sum(parts)
     others = spread_of(parts, activity)[len(KINDS) :]
     together = math.hypot(_COMPUTE[activity] * compute, *others.tolist())
-    share = together / whole if whole else _WITHOUT_WAITING if without_waiting else _COMPUTE[activity]
-    return step_ms * (min(share, _WITHOUT_WAITING) if without_waiting else share)
+    share = together / whole if whole else _COMPUTE[activity]
+    return step_ms * (_BETWEEN_RUNS[activity] if without_waiting else max(share, _BETWEEN_RUNS[activity]))
 
 
 def least_step_spread_of(step_ms: float, *, cores_untold: bool) -> float:
