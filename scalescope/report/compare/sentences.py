@@ -1,7 +1,6 @@
 """What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
 
 from scalescope.records.console import counted
-from scalescope.records.statistics import digits_of
 from scalescope.report.compare.lead import lead_sentence, leading
 from scalescope.report.compare.places import changed_places
 from scalescope.report.compare.sure import (
@@ -112,16 +111,13 @@ def _where(answer: Comparison) -> str:
 
 
 def recurring_sentence(answer: Comparison) -> str:
-    """Return what steps that recur take on both sides, which the step's change says nothing of; "" where none do."""
+    """Return what steps that recur take on both sides, where that is within noise: else the first sentence has it; ""
+    where none do.
+    """
     one = answer.recurring
-    if one is None:
+    if one is None or one.differs:
         return ""
-    digits = digits_of((one.high_ms - one.low_ms) / 2)
-    sure = f"{figure(one.low_ms, digits)} to {figure(one.high_ms, digits)}"
-    within = "" if one.differs else ", within noise"
-    change = signed(one.change_ms, one.low_ms, one.high_ms)
-    told = f"{capitalized(recurring_words(one))}: {change} (95%: {sure}) in the mean step"
-    return f"{told}{within}, beside the change of the steps between"
+    return f"{capitalized(recurring_words(one))}, within noise, beside the change of the steps between"
 
 
 def _perhaps_other_job(answer: Comparison) -> str:

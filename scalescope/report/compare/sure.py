@@ -206,14 +206,18 @@ def _late(answer: Comparison) -> str:
 
 def _recurring(answer: Comparison) -> str:
     """Return what steps that recur cost more, where that is beyond noise."""
-    if answer.recurring is None or not answer.recurring.differs:
-        return ""
-    told = recurring_words(answer.recurring)
-    change = signed(answer.recurring.change_ms, answer.recurring.low_ms, answer.recurring.high_ms)
-    return f"{told}: {change} in the mean step"
+    one = answer.recurring
+    return recurring_words(one) if one is not None and one.differs else ""
 
 
 def recurring_words(one: RecurringChange) -> str:
+    """Return what steps that recur take on both sides, and what they cost in the mean step."""
+    digits = digits_of((one.high_ms - one.low_ms) / 2)
+    bounds = f"95%: {figure(one.low_ms, digits)} to {figure(one.high_ms, digits)}"
+    return f"{_how_often(one)}: {signed(one.change_ms, one.low_ms, one.high_ms)} ({bounds}) in the mean step"
+
+
+def _how_often(one: RecurringChange) -> str:
     if one.other_every is None:
         there = f"{milliseconds(one.baseline_each_ms)} longer"
         return f"there every {ordinal(one.baseline_every or 0)} step takes {there}, and here none does"
