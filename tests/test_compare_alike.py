@@ -75,12 +75,12 @@ def beside_its_traces(folder: Path, name: str) -> Measurement:
 def test_runs_of_one_job_minutes_apart_are_as_far_apart_as_such_runs_were_seen_to_be(tmp_path: Path) -> None:
     """*16.5% faster* was told of two runs of one job, and *53 to 94% slower* of one that is 36% slower."""
     runs = {name: beside_its_traces(tmp_path / name, name) for name in DRIFTING}
-    for job in ("clean", "uneven", "slow_loader"):
+    for job in ("unet_clean", "unet_uneven", "unet_slow_loader"):
         for pair in combinations([name for name in runs if name.startswith(job)], 2):
             assert compared(runs, *pair).verdict == "same", pair
-    slower = compared(runs, "clean_1", "uneven_2")
+    slower = compared(runs, "unet_clean_1", "unet_uneven_2")
     assert slower.verdict == "slower" and slower.low_ms is not None and slower.high_ms is not None
-    for clean, uneven in product(("clean_1", "clean_3", "clean_6"), ("uneven_1", "uneven_2")):
+    for clean, uneven in product(("unet_clean_1", "unet_clean_3", "unet_clean_6"), ("unet_uneven_1", "unet_uneven_2")):
         told = compared(runs, clean, uneven)
         assert told.low_ms is not None and told.high_ms is not None and told.baseline_ms is not None
         assert told.low_ms <= 38.0 <= told.high_ms, (clean, uneven)

@@ -106,6 +106,9 @@ def test_ranks_that_changed_places_are_said_to_and_the_step_is_as_long(tmp_path:
     assert told in summary(found) and "rank" not in headline(found)
     twice = compare_paths([there], [run_of(tmp_path / "twice", 16, 22)])
     assert "rank 1 has most to do here (22 samples a step), and rank 0 there (11)." in summary(twice)
+    against = analyze_against(here, [there])
+    assert all(one.places == found.places for one in against.lost), "as --against tells it"
+    assert told in run_verdict(against).sentences
     for same in ((11, 8), (22, 16), (8, 8), (7, 12)):
         other = run_of(tmp_path / f"{same}", *same)
         assert compare_paths([there], [other]).places is None, same

@@ -23,6 +23,7 @@ from scalescope.scaling.answer_rows import (
     KindRow,
     LastCollective,
     PipelineRow,
+    PlacesChange,
     RankSplit,
     SamplesOfSteps,
     Split,
@@ -143,6 +144,7 @@ class RankLoss(msgspec.Struct, kw_only=True):
     to_compared_ms: float | None = None
     compared_by: Basis | None = None
     samples: SamplesOfSteps | None = None  # where ranks take other shares of a step's; None: as many on both sides
+    places: PlacesChange | None = None  # None: the same ranks have most to do, or nothing tells
     #: On CPUs: of a step there and here, how long a rank was ready to run while others had its core; and that nothing
     #: tells it of one side at least.
     from_run_delay_ms: float | None = None

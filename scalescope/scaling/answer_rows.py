@@ -38,6 +38,17 @@ class SamplesOfSteps(msgspec.Struct, kw_only=True, frozen=True):
         return sum(self.baseline), sum(self.other)
 
 
+class PlacesChange(msgspec.Struct, kw_only=True, frozen=True):
+    """Ranks that changed places: those that have most to do, or are late, are not the same on both sides."""
+
+    baseline: tuple[int, ...]
+    other: tuple[int, ...]
+    baseline_samples: int | None = None  # of such a rank's step; None: shared out evenly, or not told
+    other_samples: int | None = None
+    baseline_late_ms: float | None = None  # for which the others wait for it, by all steady steps; None: not as long
+    other_late_ms: float | None = None
+
+
 class Split(msgspec.Struct, kw_only=True):
     """The partition of a stretch of one rank's time: compute + exposed_* + idle_* = window."""
 

@@ -2,7 +2,6 @@
 
 from scalescope.records.console import counted
 from scalescope.report.compare.lead import lead_sentence, leading
-from scalescope.report.compare.places import changed_places
 from scalescope.report.compare.sure import (
     FAR_APART,
     MOST_NAMED,
@@ -20,6 +19,7 @@ from scalescope.report.compare.sure import (
 )
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, percent
 from scalescope.report.text.findings import line
+from scalescope.report.text.places import changed_places
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import WAITED, for_want_of_cores
 from scalescope.scaling.compare.answer import Comparison, Noise, PointChange

@@ -173,10 +173,11 @@ def _compared_as(loss: RankLoss) -> str:
 def _late(run: RunAnalysis, grown: float) -> RankLoss | None:
     """Return the rank for which the others came to wait, or cease to: what it does is why; None where none stands out.
 
-    Where waits changed alike on all ranks, none does; nor where most of what it does others do as well.
+    Where waits changed alike on all ranks, none does; nor where most of what it does others do as well, nor where the
+    others waited for another rank by as much.
     """
     waits = [sum(one.ms for one in loss.parts if one.part == "exposed_wait") for loss in run.lost]
-    if len(waits) < 2:
+    if len(waits) < 2 or run.lost[0].places is not None:
         return None
     chosen = (min if grown > 0 else max)(range(len(waits)), key=waits.__getitem__)
     gap = max(abs(wait - waits[chosen]) for wait in waits)

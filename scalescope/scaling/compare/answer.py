@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.scaling.answer_rows import Basis, SamplesOfSteps
+from scalescope.scaling.answer_rows import Basis, PlacesChange, SamplesOfSteps
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
@@ -168,17 +168,6 @@ class LateChange(msgspec.Struct, kw_only=True, frozen=True):
     high_ms: float
     baseline_ms: float  # 0: others are as late
     other_ms: float
-
-
-class PlacesChange(msgspec.Struct, kw_only=True, frozen=True):
-    """Ranks that changed places: those that have most to do, or are late, are not the same on both sides."""
-
-    baseline: tuple[int, ...]
-    other: tuple[int, ...]
-    baseline_samples: int | None = None  # of such a rank's step; None: shared out evenly, or not told
-    other_samples: int | None = None
-    baseline_late_ms: float | None = None  # for which the others wait for it, by all steady steps; None: not as long
-    other_late_ms: float | None = None
 
 
 class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):

@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from msgspec.structs import replace
 
-from scalescope.scaling.compare.answer import PlacesChange
+from scalescope.scaling.answer_rows import PlacesChange
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.rows.late import LEAST_SHARE, half_of, lateness_of
 

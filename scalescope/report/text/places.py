@@ -1,7 +1,7 @@
 """What is said of ranks that changed places between two measurements."""
 
 from scalescope.report.drawing.numbers import figure, rank_names
-from scalescope.scaling.compare.answer import PlacesChange
+from scalescope.scaling.answer_rows import PlacesChange
 
 #: What the others wait is known to a twentieth of a step at best.
 _FEW_MS, _DIGITS = 10.0, 1
