@@ -14,6 +14,7 @@ from rich.console import Console
 from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
 from scalescope.report.html import page_of
+from scalescope.report.markdown import for_an_issue
 from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.lost import lost_panels, lost_table
 from scalescope.report.report_data import read_report_data
@@ -54,7 +55,7 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
         "a step is 4.0 ms longer than calm's (26.5 ms to 30.5 ms; 95%: 3.18 to 4.82 ms): on rank 2, for which the "
         "others come to wait, 4.0 ms more compute. By itself: rank 2 costs 1.7 ms" in first
     )
-    table = said[said.index("What a profiled step lost against calm, a rank\n") :].splitlines()
+    table = said[said.index("What a profiled step lost against calm, a rank, recording included\n") :].splitlines()
     rows = [[float(word) for word in line.split()] for line in table if re.match(r"\s+\d\s+26\.50", line)]
     assert [row[0] for row in rows] == [0, 1, 2, 3]
     for row in rows:
@@ -206,7 +207,7 @@ def test_a_growth_within_noise_is_of_profiled_steps_and_no_part_of_it_is_a_findi
     )
     console = Console(file=(said := io.StringIO()), width=200)
     print_run(run, console)
-    below = said.getvalue().split("What a profiled step lost against calm, a rank: within noise")[1]
+    below = said.getvalue().split("What a profiled step lost against calm, a rank, recording included: within noise")[1]
     assert noise in below.split("What costs the step")[0]
     (panel,) = lost_panels(data_of_traces([run], "run"))
     assert panel.sentence == (
@@ -216,6 +217,27 @@ def test_a_growth_within_noise_is_of_profiled_steps_and_no_part_of_it_is_a_findi
         loss.step_low_ms = loss.step_high_ms = -3.0
     (beyond,) = lost_panels(data_of_traces([run], "run"))
     assert "beyond noise" in beyond.sentence and "a finding" not in beyond.sentence
+
+
+def test_each_length_below_says_of_which_step_it_is_as_profiled_or_as_run(calm: Path, late: Path) -> None:
+    """*A step of the mean rank is 42.3 ms longer. Compared as steps of one job the change is 24 ms*: of which steps?"""
+    run = analyze_against(late, [calm])
+    (panel,) = lost_panels(data_of_traces([run], "run"))
+    assert panel.sentence.startswith("Against calm a profiled step of the mean rank is 4.0 ms longer (26.5 ms to ")
+    assert panel.sentence.endswith(". The step as run changed by 4.00 ms (95%: 3.18 to 4.82 ms), beyond noise.")
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 8.0, 4.0, 12.0
+        loss.from_measured_ms, loss.to_measured_ms = 24.0, 32.0
+    (panel,) = lost_panels(data_of_traces([run], "run"))
+    assert panel.sentence.endswith(
+        ". The step as run, the median of those without a profiler, changed by 8.0 ms (24.0 ms to 32.0 ms; 95%: 4.0 to "
+        "12.0 ms), beyond noise."
+    )
+    assert panel.table is not None and panel.table.note.endswith("Profiled steps of both, recording included.")
+    assert [column.title for column in panel.table.columns[1:3]] == ["reference's profiled step", "profiled step"]
+    folded = for_an_issue([run])
+    assert "<summary>What a profiled step lost against calm, a rank, recording included</summary>" in folded
+    assert "reference's profiled step" in folded
 
 
 def test_parts_that_are_zero_everywhere_are_named_instead_of_shown(calm: Path, late: Path) -> None:

@@ -7,6 +7,7 @@ from scalescope.report.as_run import as_run_table, as_run_title, differs, is_sho
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.markdown import escaped, finished, folded, lines_of
 from scalescope.report.panels.compute_lines import compute_lines
+from scalescope.report.panels.lost import lost_table, lost_title
 from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
 from scalescope.report.text.beside import beside_sentences
@@ -71,6 +72,8 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
     if differs(run):
         table, _ = as_run_table(run).without_zero_columns(_ZEROS)
         yield from folded(as_run_title(run), table)
+    if run.lost:
+        yield from folded(lost_title(run.lost), lost_table(run.lost)[0])
     if told := compute_lines(run):
         yield "<details><summary>What the compute is</summary>"
         yield ""

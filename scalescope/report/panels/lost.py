@@ -21,6 +21,8 @@ _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
 #: What others do so much of, too, is not that rank's.
 _ALIKE = 0.5
 _MOST_BARS = 160  # ranks in one chart
+#: Beside it the same run's step stands without what recording costs.
+_RECORDED = "Profiled steps of both, recording included."
 _MEANING = {
     INFLATION.key: "The same compute kernels take longer than in the reference.",
     MORE_WORK.key: "Compute kernels that the reference does not have, or has fewer of.",
@@ -40,8 +42,8 @@ def lost_table(losses: Sequence[RankLoss]) -> tuple[Table, list[str]]:
             gone.append(part.name)
     columns = [
         Column("rank", "rank", digits=0),
-        Column("from_step_ms", "reference step", "ms", 2),
-        Column("to_step_ms", "step", "ms", 2),
+        Column("from_step_ms", "reference's profiled step", "ms", 2),
+        Column("to_step_ms", "profiled step", "ms", 2),
         Column("growth_ms", "growth", "ms", 2),
         *(Column(f"{part.key}_ms", part.name, "ms", 2) for part in present),
     ]
@@ -55,20 +57,21 @@ def lost_table(losses: Sequence[RankLoss]) -> tuple[Table, list[str]]:
 
 
 def lost_sentence(run: RunAnalysis) -> str:
-    """Return by how much the mean rank's step grew against the reference, and to what the growth belongs."""
+    """Return by how much the mean rank's profiled step grew against the reference, and to what the growth belongs."""
     loss, grown = run.lost[0], _grown(run)
-    text = f"Against {loss.reference} a step"
+    text = f"Against {loss.reference} a profiled step"
     if abs(grown) < READS_AS_ZERO_MS:
-        return f"{text} lost nothing ({_span(run)}).{_beyond_noise(loss)}"
+        return f"{text} lost nothing ({_span(run)}).{_beyond_noise(run)}"
+    text = f"{text} of the mean rank is {_longer(grown)} ({_span(run)})"
     if noise := noise_sentence(run.lost):
-        return f"Against {loss.reference} a profiled step of the mean rank is {_longer(grown)} ({_span(run)}). {noise}"
-    return f"{text} of the mean rank is {_longer(grown)} ({_span(run)}): {_where(run, grown)}.{_beyond_noise(loss)}"
+        return f"{text}. {noise}"
+    return f"{text}: {_where(run, grown)}.{_beyond_noise(run)}"
 
 
 def lost_title(losses: Sequence[RankLoss]) -> str:
     """Return of which steps the table is, and that what they differ by is within noise, where it is."""
     within = ": within noise" if losses[0].within_noise else ""
-    return f"What a profiled step lost against {losses[0].reference}, a rank{within}"
+    return f"What a profiled step lost against {losses[0].reference}, a rank, recording included{within}"
 
 
 def noise_sentence(losses: Sequence[RankLoss]) -> str:
@@ -232,17 +235,20 @@ def _where(run: RunAnalysis, grown: float, longer: str = "") -> str:
     return whose + listing(more) + (f"; {listing(back)} came back" if back else "")
 
 
-def _beyond_noise(loss: RankLoss) -> str:
-    """Return whether the step's change is more than two runs of one job differ by."""
+def _beyond_noise(run: RunAnalysis) -> str:
+    """Return by how much the step that is compared changed, which step that is, and whether that is beyond noise."""
+    loss = run.lost[0]
     change, low, high = loss.step_change_ms, loss.step_low_ms, loss.step_high_ms
     if change is None or low is None or high is None:
         return ""
     digits = digits_of((high - low) / 2)
     where = "within" if low <= 0 <= high else "beyond"
-    bounds = f"95%: {figure(low, digits)} to {figure(high, digits)}"
+    bounds = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
+    span = "" if _is_as_profiled(run) else f"{_job_span(run)}; "
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold and where == "beyond")
-    return f" Compared as steps of one job the change is {figure(change, digits)} ms ({bounds}), {where} noise{cores}."
+    told = f"{capitalized(_compared_as(loss))} changed by {figure(change, digits)} ms ({span}{bounds})"
+    return f" {told}, {where} noise{cores}."
 
 
 def lost_panels(data: ReportData) -> list[Panel]:
@@ -261,7 +267,7 @@ def lost_panels(data: ReportData) -> list[Panel]:
                 f"lost-{run.name}",
                 f"{run_label(run)}, against {run.lost[0].reference}",
                 lost_sentence(run),
-                Table(table.columns, table.rows, table.reasons, note),
+                Table(table.columns, table.rows, table.reasons, f"{note} {_RECORDED}".lstrip()),
                 [
                     charts.partition(
                         rows,
