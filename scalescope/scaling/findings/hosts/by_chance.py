@@ -8,10 +8,11 @@ more often than another, it brings between `c` and its share among the ranks: of
 where its rank is the last one, which is so in one of as many steps as there are ranks, or in more.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 
-from scalescope.records.statistics import is_beyond_chance
+from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.findings.candidate import BY_CHANCE, Candidate, Scene, gained_ms
 from scalescope.scaling.findings.containment import in_order, removals_of
@@ -21,6 +22,8 @@ from scalescope.scaling.replay.removal import Removal, What
 #: By so many times the typical step's a rank is later in one of them, whatever made it longer still: that it was held
 #: up for more once makes it no less sure of the others.
 _NO_MORE = 2.0
+#: So many steps tell by how much they differ.
+_LEAST_SPREAD = 3
 #: What takes time out of a host between its launches: of two such causes of one rank the one takes out the other's.
 _BETWEEN: tuple[What, ...] = ("host", "gaps", "pause")
 
@@ -37,10 +40,28 @@ def may_be_chance(scene: Scene, candidate: Candidate) -> bool:
     """
     if not scene.replayer.on_cpu or not candidate.beyond_ms:
         return False
+    if (half := half_of_one_window(scene, candidate)) is not None and half >= 1:
+        return True
     looked_at = len(scene.side.ranks) * len(BY_CHANCE)
     most = _NO_MORE * statistics.median(candidate.beyond_ms)
     capped = [min(ms, most) for ms in candidate.beyond_ms] if most > 0 else candidate.beyond_ms
     return not (is_beyond_chance(candidate.beyond_ms, looked_at) or is_beyond_chance(capped, looked_at))
+
+
+def half_of_one_window(scene: Scene, candidate: Candidate) -> float | None:
+    """Return within what share of itself slower compute is known by profiled steps alone; None where more tells of it.
+
+    Who has a core, and at which pace, stays so for longer than a step: those of one window are one draw of it, whose
+    mean is known no better than a step. Where the job's other steps have each rank's own time, these tell.
+    """
+    times = scene.analysis.step_times
+    if not scene.replayer.on_cpu or candidate.code != "slower_compute" or len(candidate.beyond_ms) < _LEAST_SPREAD:
+        return None
+    if times is not None and any(one.rank == candidate.rank for one in times.ranks):
+        return None
+    mean = statistics.fmean(candidate.beyond_ms)
+    half = half_of_mean(candidate.beyond_ms) * math.sqrt(len(candidate.beyond_ms))
+    return half / mean if mean > 0 else 1.0
 
 
 def as_usual(scene: Scene, candidates: Sequence[Candidate], told: Sequence[Interval]) -> list[Interval]:

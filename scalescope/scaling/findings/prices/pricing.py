@@ -25,7 +25,7 @@ from scalescope.scaling.finding import (
 )
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained_ms
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
-from scalescope.scaling.findings.hosts.by_chance import as_usual, may_be_chance
+from scalescope.scaling.findings.hosts.by_chance import as_usual, half_of_one_window, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
 from scalescope.scaling.findings.prices.gain import LARGE, Gain
 from scalescope.scaling.findings.prices.in_each_step import bounded_by_each
@@ -159,6 +159,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
         else _now_and_then(scene, one, ms, one.seen, alone=sum(other.seen is not None for other in candidates) == 1)
         for one, ms, own in zip(candidates, shares, told, strict=True)
     ]
+    gains = [_of_one_window(scene, one) for one in gains]
     gains = up_to_profiled_pace(scene, beside_the_known_step(scene, gains, whole))
     gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
     gains = beside_full_devices(scene, gains)
@@ -177,6 +178,14 @@ def _in_the_median(gain: Gain) -> Gain:
         low_ms=min(gain.low_ms, usual.low),
         high_ms=max(gain.high_ms, usual.high),
     )
+
+
+def _of_one_window(scene: Scene, gain: Gain) -> Gain:
+    """Return slower compute with an interval no narrower than its steps differ, where nothing but them tells of it."""
+    if (half := half_of_one_window(scene, gain.candidate)) is None:
+        return gain
+    low_ms, high_ms = max(0.0, 1 - half) * gain.ms, (1 + half) * gain.ms
+    return replace(gain, low_ms=min(gain.low_ms, low_ms), high_ms=max(gain.high_ms, high_ms))
 
 
 def beside_the_known_step(scene: Scene, gains: list[Gain], whole: Change) -> list[Gain]:
