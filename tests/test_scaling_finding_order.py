@@ -1,9 +1,10 @@
 """Which of several findings comes first."""
 
+import pytest
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import Finding, Remedy
-from scalescope.scaling.finding_order import behind_what_is_sent
+from scalescope.scaling.finding import Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding_order import are_little_at_most, behind_what_is_sent
 
 
 def test_what_a_clean_loop_sends_comes_before_less_python_that_may_run_between_its_operators() -> None:
@@ -19,3 +20,23 @@ def test_what_a_clean_loop_sends_comes_before_less_python_that_may_run_between_i
         (python, replace(sent, remedy=Remedy(cure="larger_buckets"))),  # a fault of its own has its own place
     ):
         assert behind_what_is_sent([first, second], 71.7) == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("launches", "ms", "step_ms", "cure", "little"),
+    [
+        (741.0, 8.2, 95.5, "compile", True),  # a healthy job, 11 µs an operator
+        (1174.0, 3.6, 12.9, "compile", False),  # tiny operators, 3 µs each beside 8 µs of compute
+        (40.0, 8.2, 95.5, "compile", False),  # 205 µs each: their loop does other things
+        (741.0, 8.2, 95.5, "whole_tensors", False),  # and here it is known which
+    ],
+)
+def test_what_launching_takes_in_any_eager_step_is_nothing_wrong_and_all_beyond_it_is(
+    launches: float, ms: float, step_ms: float, cure: Cure, little: bool
+) -> None:
+    """*Launching costs at most 8.2 ms*, 8.6% of the step, was said first of a job with nothing the matter."""
+    rows = (EvidenceRow(kind="figure", name="launches", calls=launches),)
+    found = Finding(code="host_bound", ms=ms, low_ms=ms, high_ms=ms, fraction=ms / step_ms, backed="replay",
+                    at_most=True, evidence=rows, remedy=Remedy(cure=cure, on_cpu=True))  # fmt: skip
+    assert are_little_at_most([found], step_ms, on_cpus=True) == little
+    assert not are_little_at_most([found], step_ms), "a device waits for its host no longer than it has to"

@@ -14,7 +14,7 @@ THEIRS_MS = (82.0, 84.0, 84.0, 82.0, 76.0, 78.0, 82.0)
 
 
 def _answer(folder: Path, longer_ms: tuple[float, ...]) -> RunAnalysis:
-    """Return what is told of a rank 0 whose operators are longer by so much a step, beside a rank 1 that stands still."""
+    """Return what is told of a rank 0 that computes longer by so much a step, beside a rank 1 that stands still."""
     job = GlooJob()
     for step, (ms, theirs_ms) in enumerate([*zip(longer_ms, THEIRS_MS, strict=True), (longer_ms[-1], THEIRS_MS[-1])]):
         job.step(3 + step)

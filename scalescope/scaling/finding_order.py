@@ -29,8 +29,11 @@ _NEARLY = 0.75
 _TRIFLE = 0.02
 #: Bounds that weigh less than this share of the step are not what it is about.
 LITTLE = 0.03
-#: … where hosts compute: so much Python runs between the operators of any eager step.
-_LITTLE_BETWEEN_OPERATORS = 0.08
+#: … where hosts compute, of what they do between operators, and of what noise may have made.
+_LITTLE_ON_CPUS = 0.08
+#: So much of it behind each operator, µs, is what launching takes in any eager step: 6 to 13 in healthy jobs of three
+#: scripts, of which it made 5% to 9%. A step is about it where its operators are short: it made 28% and more of such.
+_LAUNCHING_US, _LITTLE_OF_LAUNCHING = 15.0, 0.15
 _AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
 #: … nor those that weigh less than computing in a needless width, or an unfused optimizer, does, to this share of it.
 _SOME, _TOO_WIDE = 0.1, (DOUBLE_PRECISION, FULL_PRECISION)
@@ -102,11 +105,21 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
     needless = [(row.ms or 0.0) / 2 if row.name in _TOO_WIDE else row.value or 0.0 for row in rows
                 if row.name in (*_TOO_WIDE, UNFUSED_OPTIMISER)]  # fmt: skip
     little_ms = max(LITTLE * step_ms, min(max(needless, default=0.0), _SOME * step_ms))
-    between_ms = max(little_ms, _LITTLE_BETWEEN_OPERATORS * step_ms) if on_cpus else little_ms
+    noise_ms = max(little_ms, _LITTLE_ON_CPUS * step_ms) if on_cpus else little_ms
     told = [one for one in findings if one.code != "nothing"]
     if on_cpus:
-        told = [one for one in told if not (is_lost_in_noise(one) and (one.ms or 0.0) < between_ms)]
-    return all(_is_little(one, between_ms if one.code == "host_bound" else little_ms) for one in told)
+        told = [one for one in told if not (is_lost_in_noise(one) and (one.ms or 0.0) < noise_ms)]
+    return all(_is_little(one, max(little_ms, _little_between_ms(one, step_ms) if on_cpus else 0.0)) for one in told)
+
+
+def _little_between_ms(one: Finding, step_ms: float) -> float:
+    """Return up to what weight what hosts do between operators is no more than any eager step has; 0 of all else, ms."""
+    if one.code != "host_bound":
+        return 0.0
+    launches = next((row.calls or 0.0 for row in one.evidence if row.name == "launches"), 0.0)
+    plain = one.remedy is None or one.remedy.cure == "compile"  # else it is known what else they do there
+    lean = plain and 1e3 * (one.ms or 0.0) <= _LAUNCHING_US * launches
+    return (_LITTLE_OF_LAUNCHING if lean else _LITTLE_ON_CPUS) * step_ms
 
 
 def _is_little(one: Finding, little_ms: float) -> bool:
@@ -120,7 +133,7 @@ def behind_what_is_sent(findings: Sequence[Finding], step_ms: float) -> list[Fin
     """
     first = next(iter(findings), None)
     sent = next((one for one in findings if one.code == "exposed_transfer" and is_no_fault(one)), None)
-    little = first is not None and first.code == "host_bound" and _is_little(first, _LITTLE_BETWEEN_OPERATORS * step_ms)
+    little = first is not None and first.code == "host_bound" and _is_little(first, _little_between_ms(first, step_ms))
     if first is None or sent is None or not little or (sent.ms or 0.0) <= (first.ms or 0.0):
         return list(findings)
     return [sent, *(one for one in findings if one is not sent)]
