@@ -113,7 +113,7 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
 
 
 def _little_between_ms(one: Finding, step_ms: float) -> float:
-    """Return up to what weight what hosts do between operators is no more than any eager step has; 0 of all else, ms."""
+    """Return up to what weight, ms, a bound on hosts is no more than any eager step has between operators; else 0."""
     if one.code != "host_bound":
         return 0.0
     launches = next((row.calls or 0.0 for row in one.evidence if row.name == "launches"), 0.0)
