@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding import is_within_noise
 from tests.gloo_traces import GlooJob, analysed
 
 #: By what two ranks alike differed in steps of one window, on two cores of a machine that others use, ms.
@@ -26,12 +26,6 @@ def _answer(folder: Path, longer_ms: tuple[float, ...]) -> RunAnalysis:
     return analysed(job.write(folder))
 
 
-def _slower(answer: RunAnalysis) -> Finding:
-    (found,) = (one for one in answer.findings if one.code == "slower_compute")
-    assert found.rank == 0 and found.ms is not None and found.low_ms is not None and found.high_ms is not None
-    return found
-
-
 def test_a_rank_that_is_slower_by_no_more_than_steps_of_its_window_differ_is_not_named_for_sure(tmp_path: Path) -> None:
     """`rank 0 … 8.4 ms (7.5 ms to 9.4 ms)` was told of a job in which rank 1 alone had something the matter."""
     answer = _answer(tmp_path, OF_TWO_ALIKE)
@@ -40,6 +34,7 @@ def test_a_rank_that_is_slower_by_no_more_than_steps_of_its_window_differ_is_not
 
 
 def test_a_rank_that_is_slower_by_more_than_they_differ_is_named_with_what_they_differ_by(tmp_path: Path) -> None:
-    found = _slower(_answer(tmp_path, EVENLY))
-    assert not is_within_noise(found)
+    (found,) = (one for one in _answer(tmp_path, EVENLY).findings if one.code == "slower_compute")
+    assert found.rank == 0 and not is_within_noise(found)
+    assert found.ms is not None and found.low_ms is not None and found.high_ms is not None
     assert found.low_ms < 0.9 * found.ms and found.high_ms > 1.1 * found.ms
