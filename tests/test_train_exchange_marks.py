@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scalescope.train.measure.clock import CpuClock
 from scalescope.train.script.exchange_marks import Waits, keep_groups_for_reducers, mark_exchanges
+from scalescope.train.script.exchanging import find_exchanging
 from tests.worlds import run_world
 
 
@@ -49,6 +50,48 @@ def test_a_ranks_own_time_lasts_until_its_gradients_are_computed_and_no_part_of_
     marks.remove()
     model(torch.ones(2, 8)).sum().backward()
     assert len(seen) == 1
+
+
+class _Trainer:
+    """As loops of people's own keep their model: not by a name of the loop's function."""
+
+    def __init__(self) -> None:
+        self.parts = {"model": DistributedDataParallel(nn.Linear(8, 8))}
+
+
+def _lets_go_of_a_batch() -> bool:
+    batch = torch.ones(2, 8)
+    kept = weakref.ref(batch)
+    find_exchanging()
+    del batch
+    return kept() is None
+
+
+def _keeps_what_a_script_took_of_its_own_names() -> bool:
+    rate = 0.1
+    names = locals()
+    find_exchanging()
+    return names == {"rate": rate}
+
+
+def test_modules_that_were_frozen_out_of_pythons_lists_are_found_from_the_loop_s_frames(alone: None) -> None:
+    """gc.freeze() before the loop is what garbage collections are mended by: its ranks keep their own times."""
+    trainer = _Trainer()
+    gc.freeze()
+    try:
+        assert not [one for one in gc.get_objects() if type(one) is DistributedDataParallel]
+        seen: list[int] = []
+        marks = mark_exchanges(lambda: seen.append(0))
+        assert len(marks) == 1
+        trainer.parts["model"](torch.ones(2, 8)).sum().backward()
+        assert seen == [0]
+        marks.remove()
+        assert _lets_go_of_a_batch() and _keeps_what_a_script_took_of_its_own_names()
+    finally:
+        gc.unfreeze()  # the model goes, and what the whole process froze is frozen again
+        del trainer
+        gc.collect()
+        gc.freeze()
 
 
 def test_what_a_rank_waits_for_rank_0s_batch_statistics_is_no_time_of_its_own(

@@ -8,7 +8,6 @@ Nothing of the script's is wrapped, replaced or kept alive: a hook a module is a
 empty in a copy of the module, or in a file that holds it. A process group alone stays until what holds it has gone.
 """
 
-import gc
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
+from scalescope.train.script.exchanging import find_exchanging
 from scalescope.train.strategies.own_time import at_end_of_backward
 from scalescope.train.strategies.process_groups import keep_group_for_reducer
 
@@ -35,8 +35,6 @@ class Waits(NamedTuple):
 #: Marking takes up to 50 µs of the host (benchmarks/live_cost.py): of a step of so many ms no more than 0.2%.
 _WORTH_A_MARK_MS = 25.0
 _LEAST_OFTEN = 64  # steps
-
-_GATHERING = ("FSDPModule", "FullyShardedDataParallel")  # torch's FSDP2 and FSDP, by their classes' names
 
 
 class ExchangeMarks:
@@ -212,39 +210,15 @@ def _is_capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-class _Found(NamedTuple):
-    """The modules that exchange something."""
-
-    ddp: list[DistributedDataParallel]
-    gathering: list[nn.Module]
-    compiled: dict[int, nn.Module]  # by a module's id, the compiled one around it
-
-
-def _find() -> _Found:
-    """Look for them among the process's objects."""
-    found = _Found([], [], {})
-    for one in gc.get_objects():
-        kind = type(one)  # an object may claim to be of another class
-        if not issubclass(kind, nn.Module):
-            continue
-        if issubclass(kind, DistributedDataParallel):
-            found.ddp.append(one)
-        elif any(base.__name__ in _GATHERING for base in kind.__mro__):
-            found.gathering.append(one)
-        elif kind.__name__ == "OptimizedModule":
-            found.compiled[id(one._orig_mod)] = one
-    return found
-
-
 def keep_groups_for_reducers() -> None:
     """Let no DDP module of the process end its process group under Python's lock, on which gloo's threads may wait."""
-    for one in _find().ddp:
+    for one in find_exchanging().ddp:
         keep_group_for_reducer(one)
 
 
 def mark_exchanges(arrive: Arrive, waits: Waits | None = None) -> ExchangeMarks:
     """Look for the modules that exchange something, and mark where; none is found where the loop runs on one rank."""
-    ddp, gathering, compiled = _find()
+    ddp, gathering, compiled = find_exchanging()
     for one in ddp:
         keep_group_for_reducer(one)
     # a hook on what a compiled module has inside might have it compiled anew
