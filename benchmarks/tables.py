@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bounds import joined
-from measured import claims, collectives, training
+from measured import claims, collectives, training, whatif
 from measured.table import Maker, Table, read_tsv
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +38,7 @@ COMPUTED: Mapping[str, Maker] = {
     "alone": training.alone,
     "alone_throughput": training.alone_throughput,
     "projections": training.projections,
-    "whatif": training.whatif,
+    "whatif": whatif.whatif,
     "strategies": training.strategies,
     "fsdp2": training.pairs_of_jobs("fsdp2.plain", "fsdp2.cta_zero"),
     "tensor": training.pairs_of_jobs("tensor.eager", "tensor.compiled"),

@@ -27,11 +27,11 @@ _RUN = re.compile(r"\.([a-z0-9_]+)-([a-z0-9-]+)-n(\d+)\.steps")
 _PER_CALL_US = 500
 
 
-def _steady(path: Path) -> list[dict[str, Any]]:
+def steady(path: Path) -> list[dict[str, Any]]:
     return [row for row in read_rows(path) if row["phase"] == "steady"]
 
 
-def _lengths_ms(rows: Sequence[dict[str, Any]], synchronised: bool = True) -> list[float]:
+def lengths_ms(rows: Sequence[dict[str, Any]], synchronised: bool = True) -> list[float]:
     return [step_length_ms(row["step_ms"], synchronised) for row in rows]
 
 
@@ -39,7 +39,7 @@ def _per_s(rows: Sequence[dict[str, Any]], synchronised: bool = True) -> tuple[f
     """Return what the job did of tokens, or images, in a second: the median over steps."""
     per, unit = ("tokens_per_s", "tokens/s") if rows[0]["tokens_per_s"] else ("samples_per_s", "images/s")
     a_step = rows[0][per] * max(rows[0]["step_ms"])  # as rows told their throughput: by the slowest rank
-    return statistics.median(a_step / length for length in _lengths_ms(rows, synchronised)), unit
+    return statistics.median(a_step / length for length in lengths_ms(rows, synchronised)), unit
 
 
 def steps_of(study: str) -> Maker:
@@ -53,8 +53,8 @@ def steps_of(study: str) -> Maker:
             found = _RUN.search(path.name)
             assert found is not None, path
             model, strategy, gpus = found[1], found[2], int(found[3])
-            of_job = _steady(path)
-            lengths = _lengths_ms(of_job)
+            of_job = steady(path)
+            lengths = lengths_ms(of_job)
             per_s, unit = _per_s(of_job)
             alone.setdefault((model, strategy), per_s / gpus)
             joules = [row["joules_per_sample"] for row in of_job if row["joules_per_sample"] is not None]
@@ -107,13 +107,13 @@ def alone(folder: Path) -> Table:
     rows = []
     several = _several(folder)
     for model in ("gpt_small", "resnet50"):
-        one, all_of_them = (_steady(folder / f"alone.{model}-local-n{gpus}.steps.jsonl.gz") for gpus in (1, several))
+        one, all_of_them = (steady(folder / f"alone.{model}-local-n{gpus}.steps.jsonl.gz") for gpus in (1, several))
         of_ranks = [statistics.fmean(row["step_ms"][rank] for row in all_of_them) for rank in range(several)]
-        own = statistics.fmean(_lengths_ms(one))
-        both = (_steady(folder / f"study.{model}-ddp-n{gpus}.steps.jsonl.gz") for gpus in (1, several))
-        ddp = [figure(statistics.fmean(_lengths_ms(job)), 2) for job in both]
+        own = statistics.fmean(lengths_ms(one))
+        both = (steady(folder / f"study.{model}-ddp-n{gpus}.steps.jsonl.gz") for gpus in (1, several))
+        ddp = [figure(statistics.fmean(lengths_ms(job)), 2) for job in both]
         mean = f"{figure(statistics.fmean(of_ranks), 2)} ({span(of_ranks, 2)})"
-        slowest = figure(statistics.fmean(_lengths_ms(all_of_them)), 2)
+        slowest = figure(statistics.fmean(lengths_ms(all_of_them)), 2)
         rows += [
             (model, "each rank by itself", figure(own, 2), mean),
             (model, "the slowest rank of each step", figure(own, 2), slowest),
@@ -127,7 +127,7 @@ def alone_throughput(folder: Path) -> Table:
     rows = []
     several = _several(folder)
     for model in ("gpt_small", "resnet50"):
-        jobs = [_steady(folder / f"alone.{model}-local-n{gpus}.steps.jsonl.gz") for gpus in (1, several)]
+        jobs = [steady(folder / f"alone.{model}-local-n{gpus}.steps.jsonl.gz") for gpus in (1, several)]
         one, all_of_them = (_per_s(job, synchronised=False) for job in jobs)
         means = [statistics.fmean(ms for row in job for ms in row["step_ms"]) for job in jobs]
         rows.append((model, f"{figure(one[0], 0)} {one[1]}", f"{figure(all_of_them[0], 0)} {all_of_them[1]}",
@@ -157,32 +157,6 @@ def projections(folder: Path) -> Table:
     return Table(header, rows)
 
 
-def whatif(folder: Path) -> Table:
-    """What was predicted of a change beside what came: of whatif_predicted.tsv, and the changed jobs' own steps.
-
-    Right is within 30% of the change or 1% of the step.
-    """
-    header = ("change", "step ms", "predicted ms", "95% interval", "measured ms", "off by", "right", "inside")
-    eager = sorted(folder.glob("whatif_base_eager.gpt_small-ddp-n*.steps.jsonl.gz"))
-    unchanged = [*sorted(folder.glob("study.gpt_small-ddp-n*.steps.jsonl.gz")), *eager][-1]  # of the most GPUs
-    base = statistics.median(_lengths_ms(_steady(unchanged)))
-    rows = []
-    for change, job, step, *told in read_tsv(folder / "whatif_predicted.tsv").rows:
-        step_ms = float(step) if step else base
-        predicted, low, high, came = (float(cell) if cell else None for cell in told)
-        if job:
-            came = statistics.median(_lengths_ms(_steady(folder / f"{job}.steps.jsonl.gz"))) - base
-        assert came is not None and predicted is not None, change
-        judged: tuple[str, ...] = ("", "", "", "")
-        if low is not None and high is not None:
-            off = predicted - came
-            right = abs(off) <= max(0.3 * abs(came), 0.01 * step_ms)
-            judged = (f"{signed(low, 2)} to {signed(high, 2)}", signed(off, 2), "yes" if right else "no",
-                      "yes" if low <= came <= high else "no")  # fmt: skip
-        rows.append((change, figure(step_ms, 2), signed(predicted, 2), judged[0], signed(came, 2), *judged[1:]))
-    return Table(header, rows)
-
-
 def strategies(folder: Path) -> Table:
     """The table that strategies.py printed."""
     table = read_markdown(folder / "strategies.log")
@@ -198,7 +172,7 @@ def pairs_of_jobs(*names: str) -> Maker:
         first = next(iter(jobs.values()))
         rows = []
         for name, job in jobs.items():
-            lengths = _lengths_ms([row for row in job if row["phase"] == "steady"])
+            lengths = lengths_ms([row for row in job if row["phase"] == "steady"])
             apart = max(abs(one["loss"] - other["loss"]) for one, other in zip(first, job, strict=True))
             rows.append((name, figure(statistics.median(lengths), 1), str(len(lengths)),
                          figure(apart, 3) if job is not first else ""))  # fmt: skip

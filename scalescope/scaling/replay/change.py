@@ -33,6 +33,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*(() if self.no_straggler is None else (self.no_straggler,)), *self.no_stragglers)))
 
     @property
+    def sends_otherwise(self) -> bool:
+        """Whether it changes what is sent, or when: a step that never ran so, which the replay alone tells of."""
+        return self.spread or any(one is not None for one in (self.bucket_mib, self.gradients, self.link, self.overlap))
+
+    @property
     def description(self) -> str:
         """Return the change as a reader would say it."""
         parts = []

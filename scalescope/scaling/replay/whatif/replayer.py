@@ -3,7 +3,8 @@
 Both run in the same simulation, so what it leaves out is left out of both. Once recording's cost is taken out, both are
 of the step as run; how well a replay reproduces the trace is judged on the step as traced all the same. A figure's
 interval covers what is assumed: inflation, how fast transfers are under compute, how the times of collectives in
-training spread around those alone, what recording costs, and the steps' own differences.
+training spread around those alone, what recording costs, and the steps' own differences; where a change sends other
+things or at other times, also what the replay was wrong by of such changes that were made.
 """
 
 import math
@@ -29,6 +30,7 @@ from scalescope.scaling.replay.ranks.paced import keep_pace
 from scalescope.scaling.replay.removal import remove
 from scalescope.scaling.replay.simulate import mean_step_ns
 from scalescope.scaling.replay.times import CollectiveTimes
+from scalescope.scaling.replay.whatif.model_error import MODEL_ERROR
 from scalescope.scaling.replay.whatif.prediction import Prediction, withheld
 from scalescope.scaling.replay.whatif.unchanged import Assumed, Unchanged
 
@@ -131,13 +133,14 @@ class Replayer(Unchanged):
         noise = max(own, LEAST_SHARE * abs(middles[0]))
         # what is assumed is wrong for other reasons than those that steps differ for
         below, above = middles[0] - min(middles.values()), max(middles.values()) - middles[0]
+        model = MODEL_ERROR * self.base_ns if change.sends_otherwise else 0.0
         return Prediction(
             change=change,
             what=change.description,
             step_ms=(self.base_ns + middles[0]) / 1e6,
             change_ms=middles[0] / 1e6,
-            low_ms=(middles[0] - math.hypot(below, noise)) / 1e6,
-            high_ms=(middles[0] + math.hypot(above, noise)) / 1e6,
+            low_ms=(middles[0] - math.hypot(below, noise, model)) / 1e6,
+            high_ms=(middles[0] + math.hypot(above, noise, model)) / 1e6,
             fraction=middles[0] / self.base_ns,
         )
 

@@ -1,0 +1,65 @@
+"""A change that sends other things has an interval that holds what the replay was wrong by of such changes."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.whatif.model_error import MODEL_ERROR
+from scalescope.scaling.replay.whatif.replayer import Replayer
+from tests.recorded import records_of
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+
+from measured.whatif import MACHINES, RESULTS, half_of, made, residuals, whatif  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def gpt() -> Replayer:
+    return Replayer(records_of("gpt_ddp_n2"))
+
+
+def test_the_models_error_is_that_of_all_changes_on_record() -> None:
+    known = [one for name in MACHINES for one in residuals(RESULTS / name)]
+    assert len(known) == 12
+    assert half_of(known) <= MODEL_ERROR < 1.005 * half_of(known)
+
+
+def test_of_twelve_changes_on_record_eleven_are_inside_by_what_others_tell_where_three_were() -> None:
+    by_machine = {name: made(RESULTS / name) for name in MACHINES}
+    before = after = 0
+    for name, own in by_machine.items():
+        error = half_of([one for other in MACHINES if other != name for one in residuals(RESULTS / other)])
+        for predicted, low, high, came, step in own:
+            before += low <= came <= high
+            after += abs(came - predicted) <= error * step
+    assert (before, after) == (3, 11)
+
+
+@pytest.mark.parametrize(("name", "before"), [(MACHINES[0], 1), (MACHINES[1], 0), (MACHINES[2], 2)])
+def test_a_page_lays_both_intervals_side_by_side(name: str, before: int) -> None:
+    table = whatif(RESULTS / name)
+    shown = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    sent = [one for one in shown if one["inside then"]]
+    assert [one["inside"] for one in sent].count("yes") == before
+    assert {one["inside then"] for one in sent} == {"yes"}
+
+
+@pytest.mark.parametrize(
+    "change", [Change(bucket_mib=100), Change(gradients="bf16"), Change(link=2), Change(overlap="none")]
+)
+def test_what_sends_otherwise_is_known_no_better_than_such_changes_were(gpt: Replayer, change: Change) -> None:
+    found = gpt.predict(change)
+    assert found.change_ms is not None and found.low_ms is not None and found.high_ms is not None
+    least = MODEL_ERROR * gpt.base_ns / 1e6
+    assert found.change_ms - found.low_ms >= least and found.high_ms - found.change_ms >= least
+
+
+def test_taking_a_known_delay_off_is_known_as_well_as_it_was(gpt: Replayer) -> None:
+    found = gpt.predict(Change(no_straggler=1))
+    assert found.change_ms is not None and found.low_ms is not None
+    assert not Change(no_straggler=1).sends_otherwise and math.isfinite(found.low_ms)
+    assert found.change_ms - found.low_ms < MODEL_ERROR * gpt.base_ns / 1e6
