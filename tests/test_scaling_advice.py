@@ -9,6 +9,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from scalescope.cli import front_door, sweep, train
 from scalescope.cli.study import follow
@@ -167,9 +168,13 @@ def test_how_gradients_come_is_told_from_the_trace() -> None:
     assert "one by one" in (eager.predict(Change(spread=True)).reason or "")
 
 
-def _handed_over_at_the_end(replayer: Replayer) -> None:
+def _handed_over_at_the_end(replayer: Replayer, slower_links: float = 1.0) -> None:
     """Make of a run that overlaps what it would be compiled inside of DDP: all gradients come when backward ends."""
     for graph in (replayer.traced, replayer.graph):
+        graph.transfers = [
+            replace(one, work_ns=slower_links * one.work_ns, traced_ns=slower_links * one.traced_ns)
+            for one in graph.transfers
+        ]
         _hand_over_at_the_end(graph)
     replayer.base = simulate_steps(replayer.graph)
     replayer.base_ns = mean_step_ns(replayer.base)
@@ -207,8 +212,13 @@ def test_a_compile_order_that_hides_no_all_reduce_is_told_to_compile_around_ddp(
     assert not isinstance(steps, str) and comes_in_bursts(replayer.graph, steps) == "all at once"
     back = replayer.predict(Change(spread=True), quick=True)
     assert back.change_ms is not None and -back.change_ms * 1e6 == pytest.approx(lost, rel=0.3)
+    # 2.4% of the step: on a record the very change promised 0.9% and cost 1.6%, so that it is no sure gain
     found = _found(replayer, analyze_run(DATA / "gpt_ddp_n2"), OURS)
-    assert found[0].code == "late_bucket" and found[0].remedy is not None
+    assert [one.code for one in found] == ["nothing"]
+    slower = Replayer(records_of("gpt_ddp_n2"))
+    _handed_over_at_the_end(slower, slower_links=3.0)
+    found = _found(slower, analyze_run(DATA / "gpt_ddp_n2"), OURS)
+    assert found[0].code == "late_bucket" and (found[0].low_ms or 0.0) > 0 and found[0].remedy is not None
     assert found[0].remedy.overrides == ("strategy.compile_by_bucket=true",)
 
 
@@ -268,10 +278,7 @@ def test_try_advice_is_a_setting_of_a_study() -> None:
 
 def test_why_a_run_has_no_advice_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = _advised("gpt_ddp_n2")
-    assert (
-        is_looked_at(answer)
-        and finding_text.why_nothing(answer) == "nothing that a setting could change is worth trying"
-    )
+    assert is_looked_at(answer) and finding_text.why_nothing(answer) == "no setting is sure to make the step shorter"
     assert not is_looked_at(analyze_run(DATA / "gpt_ddp_n2"))  # as a study's smaller runs, which nobody replays
     monkeypatch.setattr(unchanged, "FAITHFUL", -1.0)
     monkeypatch.setattr(unchanged, "NEAR", -1.0)

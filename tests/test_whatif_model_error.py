@@ -5,13 +5,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from scalescope.cli import front_door
+from scalescope.scaling.analyze import analyze_run
+from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.prices.gain import Gain
+from scalescope.scaling.findings.prices.pricing import is_worth_it
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.whatif.model_error import MODEL_ERROR
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests.recorded import records_of
 
 ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(__file__).parent / "data"
 sys.path.append(str(ROOT / "benchmarks"))
 
 from measured.whatif import MACHINES, RESULTS, half_of, made, residuals, whatif  # noqa: E402
@@ -48,9 +55,7 @@ def test_a_page_lays_both_intervals_side_by_side(name: str, before: int) -> None
     assert {one["inside then"] for one in sent} == {"yes"}
 
 
-@pytest.mark.parametrize(
-    "change", [Change(bucket_mib=100), Change(gradients="bf16"), Change(link=2), Change(overlap="none")]
-)
+@pytest.mark.parametrize("change", [Change(bucket_mib=100), Change(gradients="bf16"), Change(overlap="none")])
 def test_what_sends_otherwise_is_known_no_better_than_such_changes_were(gpt: Replayer, change: Change) -> None:
     found = gpt.predict(change)
     assert found.change_ms is not None and found.low_ms is not None and found.high_ms is not None
@@ -63,3 +68,20 @@ def test_taking_a_known_delay_off_is_known_as_well_as_it_was(gpt: Replayer) -> N
     assert found.change_ms is not None and found.low_ms is not None
     assert not Change(no_straggler=1).sends_otherwise and math.isfinite(found.low_ms)
     assert found.change_ms - found.low_ms < MODEL_ERROR * gpt.base_ns / 1e6
+
+
+def test_the_first_sentence_says_which_changes_may_make_the_step_longer(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["whatif", str(DATA / "gpt_ddp_n2"), "--bucket-mib", "50", "--gradients", "bf16", "--link", "0.1"]
+    assert front_door.main(argv) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    told = "It cannot be told whether the step would be shorter or longer: buckets of 50 MiB; gradients travel as bf16."
+    assert told in said and said.index(told) < said.index("replays in")
+
+
+@pytest.mark.parametrize(("low_ms", "advised"), [(-0.1, False), (0.1, True)])
+def test_what_may_make_the_step_longer_is_not_advised(gpt: Replayer, low_ms: float, advised: bool) -> None:
+    scene = Scene(analyze_run(DATA / "gpt_ddp_n2"), gpt, step_ms=100.0)
+    cut = Candidate(code="small_buckets", change=Change(bucket_mib=100))
+    assert is_worth_it(scene, Gain(cut, 2.0, low_ms, 4.0)) is advised
+    launching = replace(cut, code="contention", change=Change(no_inflation=True))
+    assert is_worth_it(scene, Gain(launching, 2.0, low_ms, 4.0))

@@ -17,7 +17,6 @@ from measured.table import (
     read_answer,
     read_markdown,
     read_rows,
-    read_tsv,
     signed,
     span,
 )

@@ -1,5 +1,7 @@
 """Predictions as a panel: what changes would do to a step, and what that rests on."""
 
+from collections.abc import Sequence
+
 from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -20,7 +22,7 @@ def replay_panel(answer: WhatIf) -> Panel:
     replay = answer.replay
     held = "" if replay.faithful else "That is too far off: nothing is predicted. "
     sentence = (
-        f"{answer.name}: the traced step of {milliseconds(replay.traced_ms)} replays in "
+        f"{_untold(answer.predictions)}{answer.name}: the traced step of {milliseconds(replay.traced_ms)} replays in "
         f"{milliseconds(replay.replayed_ms)} ({percent(abs(replay.error), 2)} off). {held}"
     ).rstrip()
     if not answer.predictions:
@@ -46,6 +48,18 @@ def _why_none(answer: WhatIf) -> str:
     flags += ["--link 2x", "--perfect-overlap"] if found.exchanges else []
     said = "All known causes were looked for, and none was found: there is nothing to take out."
     return f"{said} Other changes can be asked for: {listing(flags)}." if flags else said
+
+
+def _untold(predictions: Sequence[Prediction]) -> str:
+    """Return which changes may make the step longer as well as shorter, in a sentence; "" where none may."""
+    either = [one.what for one in predictions if _may_be_either(one)]
+    if not either:
+        return ""
+    return f"It cannot be told whether the step would be shorter or longer: {'; '.join(either)}. "
+
+
+def _may_be_either(one: Prediction) -> bool:
+    return one.low_ms is not None and one.high_ms is not None and one.low_ms < 0 < one.high_ms
 
 
 def _row(one: Prediction) -> list[Cell]:

@@ -349,4 +349,4 @@ def straggler_text(run: RunAnalysis, rank: int) -> str:
 
 def why_nothing(run: RunAnalysis) -> str:
     """Return why a run that was looked at has no remedy that a setting of ours could make."""
-    return run.unpriced.text if run.unpriced is not None else "nothing that a setting could change is worth trying"
+    return run.unpriced.text if run.unpriced is not None else "no setting is sure to make the step shorter"

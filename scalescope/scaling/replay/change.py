@@ -34,8 +34,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sends_otherwise(self) -> bool:
-        """Whether it changes what is sent, or when: a step that never ran so, which the replay alone tells of."""
-        return self.spread or any(one is not None for one in (self.bucket_mib, self.gradients, self.link, self.overlap))
+        """Whether it changes what is sent, or when, not just how fast: so no step ran, and the replay alone tells."""
+        return self.spread or any(one is not None for one in (self.bucket_mib, self.gradients, self.overlap))
 
     @property
     def description(self) -> str:

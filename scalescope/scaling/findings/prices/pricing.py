@@ -66,7 +66,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
         for one in candidates
         if one.gain_ms is not None
     ]
-    found = [_finding(scene, one) for one in gains if _is_worth_it(scene, one)]
+    found = [_finding(scene, one) for one in gains if is_worth_it(scene, one)]
     return found + _counted_at_most(scene, together, found)
 
 
@@ -379,12 +379,15 @@ def _no_more_than(most_ms: float, gain: Gain) -> Gain:
     return Gain(gain.candidate, *(min(ms, most_ms) for ms in (gain.ms, gain.low_ms, gain.high_ms)))
 
 
-def _is_worth_it(scene: Scene, gain: Gain) -> bool:
+def is_worth_it(scene: Scene, gain: Gain) -> bool:
+    """Tell whether what a cause or a change brings is a finding."""
     if gain.ms < gain.candidate.least_share * scene.step_ms:
         return False
     if gain.candidate.code == "host_bound" and gain.ms < LARGE * scene.step_ms:
         return gain.low_ms > 0  # a step that its devices bound is a little longer now and then for other reasons
     if gain.candidate.change is not None:
+        if gain.candidate.change.sends_otherwise and not gain.candidate.at_most:
+            return gain.low_ms > 0  # what may make the step longer is not advised
         return gain.low_ms > -gain.ms
     if gain.candidate.at_least:
         return True
