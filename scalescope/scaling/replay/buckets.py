@@ -26,6 +26,8 @@ _LAUNCH_NS = 20_000.0
 _LAUNCHES = attrgetter("launches")
 #: A number no stream in a trace has: where torch's hook widens gradients.
 _SIDE_STREAM = -10
+#: What the kernels that torch's hook narrows a bucket by are called in a replay.
+NARROWING = "narrow gradients"
 
 
 class StepBuckets(msgspec.Struct, frozen=True):
@@ -298,7 +300,7 @@ def _narrow(additions: _Additions, gradient: int, held: int) -> int:
     """
     like = additions.graph.activities[gradient]
     work = held / 4 * 10 * additions.ns_a_byte[like.rank]
-    return additions.add(replace(like, name="narrow gradients"), work, gradient, _LAUNCH_NS)
+    return additions.add(replace(like, name=NARROWING), work, gradient, _LAUNCH_NS)
 
 
 def _widen(additions: _Additions, member: int, held: int) -> int:

@@ -20,11 +20,12 @@ from scalescope.records.errors import RunError
 from scalescope.records.statistics import half_of_mean, student_95
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
-from scalescope.scaling.replay.buckets import StepBuckets
+from scalescope.scaling.replay.buckets import NARROWING, StepBuckets
 from scalescope.scaling.replay.bursts import Bursts
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scalescope.scaling.replay.engine import compiled
 from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.hook_gaps import begin_later
 from scalescope.scaling.replay.host_cost import settled_steps
 from scalescope.scaling.replay.ranks.paced import keep_pace
 from scalescope.scaling.replay.removal import remove
@@ -302,6 +303,8 @@ class Replayer(Unchanged):
             why = self._collectives.recut(graph, self.buckets, change, assumed.place, bursts)
             if why is not None:
                 return why
+            if not self.on_cpu and any(one.name == NARROWING for one in graph.activities):
+                begin_later(graph, self.buckets)
         if change.link is not None:
             self._collectives.speed_up(graph, change.link)
         if change.overlap == "none":
