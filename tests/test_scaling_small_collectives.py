@@ -129,9 +129,11 @@ def test_a_change_brings_no_more_than_what_it_takes_out_can_cost() -> None:
     replayer = Replayer(records_of("cpu_tiny_buckets_n2"))
     explained = explained_of("cpu_tiny_buckets_n2")
     scene = Scene(explained.analysis, replayer, step_ms=replayer.base_ns / 1e6)
-    whole = Candidate(code="small_buckets", change=Change(bucket_mib=25.0))
-    (free,), (capped,) = price(scene, [whole]), price(scene, [msgspec.structs.replace(whole, most_ms=13.5)])
-    assert free.ms is not None and free.ms > 13.5 and not free.at_most
+    larger = Change(bucket_mib=25.0)
+    whole = Candidate(code="small_buckets", change=larger)
+    free, (capped,) = replayer.predict(larger), price(scene, [msgspec.structs.replace(whole, most_ms=13.5)])
+    assert free.change_ms is not None and free.change_ms < -13.5
+    assert free.high_ms is not None and free.high_ms > 0 and price(scene, [whole]) == []  # it may be a loss
     assert (capped.ms, capped.at_most) == (13.5, True)
 
 
