@@ -1,7 +1,5 @@
 """Steps that are longer every so often, in words: how often, by how much, and how many of them were recorded."""
 
-from msgspec.structs import replace
-
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import capitalized, milliseconds, ordinal
 from scalescope.report.text.cures import cure_text
@@ -119,15 +117,14 @@ def recorded_of(run: RunAnalysis, found: RecurringSteps) -> str:
 
 
 def beside_recurring(run: RunAnalysis) -> str:
-    """Return that nothing else is wrong, where what the profiled steps lose holds what recurs; "" where it is not so.
+    """Return what the profiled steps tell beside those that recur, where these are among them and nothing else is
+    found; "" where it is not so.
 
     The other ranks' wait for one that saves is communication that nothing hides, and its cause is found.
     """
     first = next(iter(run.findings), None)
-    if first is None or first.code != "nothing" or run.recurring is None or run.recurring.doing is None:
+    if first is None or first.code != "nothing" or run.recurring is None or not _recorded(run, run.recurring)[1]:
         return ""
-    kept = tuple(row for row in first.evidence if row.name not in (EXPOSED, IDLE))
-    if len(kept) == len(first.evidence):
-        return ""
-    told = headline(replace(first, evidence=kept), 0.0, run.world_size)
-    return f"Beside that {told}"
+    if any(row.name in (EXPOSED, IDLE) for row in first.evidence):
+        return ""  # which is what is left beside theirs
+    return f"Beside that {headline(first, 0.0, run.world_size)}"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.drawing.parts import Part
 from scalescope.report.text.of_step import step_named
+from scalescope.report.text.recurring import is_told, longer_by_ms
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
     Finding,
@@ -41,7 +42,8 @@ def unexplained_loss(
         return ""
     if is_now_and_then(run.findings[0]) or is_of_steady_steps(run.findings[0]):
         return ""  # what that costs is not in these shares
-    explained = sum(_explains_ms(one) for one in told)
+    # what recurs, and the other ranks' wait for it, has its cause
+    explained = sum(_explains_ms(one) for one in told) + (longer_by_ms(run) if is_told(run) else 0.0)
     part, ms = lost[0]
     name, key = part.name, part.key
     sent = [took for one, took in lost if one.key in _COMMUNICATION]

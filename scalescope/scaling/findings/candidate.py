@@ -119,6 +119,22 @@ class Scene:
                 own.setdefault(one.rank, []).append(one.idle_launch_ms)
         return max(map(statistics.fmean, own.values()), default=math.inf)
 
+    def for_longer_ones_ms(self, *parts: str) -> float:
+        """Return what parts (`window`: all) of the mean rank's step are longer by for steps that are so every so often.
+
+        What those take longer is told of all steps, and so is what the other ranks wait for them.
+        """
+        replayed = {self.replayer.graph.step_numbers[at] for at in self.side.steps}
+        found = []
+        for rank in self.side.ranks:
+            own = [one for one in self.analysis.steps if one.rank == rank and one.step in replayed]
+            took = {one.step: one.window_ms if "window" in parts else sum(map(one.part_ms, parts)) for one in own}
+            usual = [ms for step, ms in took.items() if not is_a_longer_one(self.analysis, step)]
+            longer = [ms for step, ms in took.items() if is_a_longer_one(self.analysis, step)]
+            beyond = [max(0.0, ms - statistics.median(usual)) for ms in longer if usual]
+            found.append(sum(beyond) / max(1, len(took)))
+        return statistics.fmean(found) if found else 0.0
+
     @property
     def may_wait_unseen(self) -> bool:
         """Whether ranks may wait for one whose trace, or whose collectives, are not there: so much is not split."""

@@ -45,11 +45,12 @@ def nothing(scene: Scene) -> Finding:
     analysis = scene.analysis
     compute = scene.share_ms("compute")
     rows = [EvidenceRow(kind="figure", name="compute", ms=compute, share=compute / scene.step_ms)]
-    exposed = sum(scene.share_ms(part) for part in _COMMUNICATION)
-    if exposed >= _MUCH * scene.step_ms:
+    usual_ms = scene.step_ms - scene.for_longer_ones_ms("window")
+    exposed = sum(map(scene.share_ms, _COMMUNICATION)) - scene.for_longer_ones_ms(*_COMMUNICATION)
+    if exposed >= _MUCH * usual_ms:
         rows.append(EvidenceRow(kind="figure", name=EXPOSED, ms=exposed, share=exposed / scene.step_ms))
-    idle = sum(scene.share_ms(part) for part in _IDLE)
-    if idle >= _MUCH * scene.step_ms:
+    idle = sum(map(scene.share_ms, _IDLE)) - scene.for_longer_ones_ms(*_IDLE)
+    if idle >= _MUCH * usual_ms:
         rows.append(EvidenceRow(kind="figure", name=IDLE, ms=idle, share=idle / scene.step_ms))
     untold = _untold_waits_ms(scene)
     if untold >= _SOME * scene.step_ms:
