@@ -7,10 +7,11 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.text.recurring import beside_recurring, leads
+from scalescope.report.text.recurring import beside_recurring
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EXPOSED, IDLE, Finding
+from scalescope.scaling.findings.of_rows.recurring import leads
 from tests.gloo_traces import GlooJob
 from tests.report_samples import run_with_traces
 

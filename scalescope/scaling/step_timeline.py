@@ -21,6 +21,20 @@ _MOST_BYTES = 32 << 20
 Why = Literal["late", "typical", "first"]
 
 
+#: Which step is drawn: a typical one, or one that shows what comes first of the findings, which is of steps that recur,
+#: of some steps, or of some of several windows.
+Shows = Literal["typical", "recurring", "some_steps", "some_windows"]
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """The steps of which one shows what comes first of the findings."""
+
+    shows: Shows
+    steps: frozenset[int]
+    every: int | None = None  # of those that recur: every so manieth
+    rank: int | None = None  # whose doing it is
+
+
 class LaneSpans(msgspec.Struct, kw_only=True):
     """What runs on one lane, ascending by begin: columns of one length."""
 
@@ -56,7 +70,7 @@ class RankTimeline(msgspec.Struct, kw_only=True):
 
 
 class StepTimeline(msgspec.Struct, kw_only=True):
-    """The step that is nearest the median of those recorded, of all ranks or of those that matter."""
+    """One of the steps recorded, of all ranks or of those that matter: which one, `shows` says."""
 
     schema: int = SCHEMA
     run: str
@@ -64,7 +78,10 @@ class StepTimeline(msgspec.Struct, kw_only=True):
     step: int
     step_ms: float  # of the mean rank shown
     median_ms: float  # over the steps, of the same ranks
-    steps: int  # that it was chosen from
+    steps: int  # that all ranks recorded whole
+    shows: Shows = "typical"
+    every: int | None = None  # it recurs in every so manieth step
+    like_it: int | None = None  # so many of `steps` show the same; None: any is a typical one
     names: list[str] = []
     kinds: list[str] = []  # of kernels (trace/kernel_kinds.py), name by name; "" of all others
     ranks: list[RankTimeline] = []

@@ -14,11 +14,12 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.of_step import of_step
-from scalescope.report.text.recurring import leads, recurring_advice
+from scalescope.report.text.recurring import recurring_advice
 from scalescope.report.text.scaling.scaling_loss import NOT_THE_SCALING, speeds_alone
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.of_rows.recurring import leads
 from scalescope.scaling.study_answer import TriedAdvice, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 

@@ -9,8 +9,9 @@ from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.late.together import by_itself, cure_of
-from scalescope.report.text.recurring import leads, recurring_advice, recurring_clause, with_doing
+from scalescope.report.text.recurring import recurring_advice, recurring_clause, with_doing
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.findings.of_rows.recurring import leads
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 

@@ -7,24 +7,7 @@ from scalescope.report.text.findings import because, headline
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import EXPOSED, IDLE, is_late, is_now_and_then, is_of_steady_steps, is_within_noise
-from scalescope.scaling.finding_order import weight
-
-
-def leads(run: RunAnalysis) -> bool:
-    """Tell whether they cost more than anything that the profiled steps tell for sure."""
-    found = run.recurring
-    if found is None or not is_told(run):
-        return False
-    first = next((one for one in run.findings[:1] if one.ms is not None), None)
-    if first is not None and is_late(first) and first.code == "data_loading":
-        return False  # which is of all steps, these among them
-    in_the_window = first is not None and is_now_and_then(first) and not is_of_steady_steps(first)
-    if first is None or in_the_window or is_within_noise(first):
-        return True
-    # of a bound that begins at nothing nobody knows that any can be had
-    unsure = first.at_most and (first.low_ms or 0.0) <= 0
-    return found.mean_ms > weight(first) or (unsure and (found.longer_low_ms or 0.0) > 0)
+from scalescope.scaling.finding import EXPOSED, IDLE
 
 
 def is_told(run: RunAnalysis) -> bool:

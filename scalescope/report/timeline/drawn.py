@@ -1,7 +1,7 @@
 """The drawings of a folder's steps: one a run that has a timeline, with its sentence and the figures of its parts."""
 
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
+from scalescope.report.drawing.numbers import figure, listing, milliseconds, ordinal, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.page import Drawing, Stretch
 from scalescope.report.report_data import ReportData
@@ -44,13 +44,7 @@ def drawings_of(data: ReportData) -> list[Drawing]:
 
 def timeline_sentence(timeline: StepTimeline) -> str:
     """Return which step is drawn, of which ranks, and how finely."""
-    if timeline.steps > 1:
-        which = (
-            f"Step {timeline.step}, {milliseconds(timeline.step_ms)} with recording: of {timeline.steps} steps that "
-            f"all ranks recorded whole, the nearest to their median{_off(timeline)}"
-        )
-    else:
-        which = f"Step {timeline.step}, {milliseconds(timeline.step_ms)} with recording, the only one to choose from"
+    which = f"Step {timeline.step}, {milliseconds(timeline.step_ms)} with recording{_chosen(timeline)}"
     count = len(timeline.ranks)
     known = [f"rank {one.rank} {_WHY[why]}" for one in timeline.ranks for why in one.why]
     whose = f"; {listing(known)}" if known else ""
@@ -62,6 +56,21 @@ def timeline_sentence(timeline: StepTimeline) -> str:
     fine = timeline.merged_below_ns / 1e3
     merged = f" Neighbours within {figure(fine, 0 if fine >= 10 else 1)} µs are drawn as one." if fine else ""
     return f"{which}. {ranks}.{merged}"
+
+
+def _chosen(timeline: StepTimeline) -> str:
+    """Return why this step is drawn: it shows what is told first, where not every step does, or is like most."""
+    of = f"{timeline.steps} steps that all ranks recorded whole"
+    if timeline.steps == 1:
+        return ", the only one to choose from"
+    if timeline.shows in ("recurring", "some_steps"):
+        what = "what is told first, which is in some steps alone"
+        if timeline.every is not None:
+            what = f"what makes every {ordinal(timeline.every)} step longer, which is told first"
+        like = f"{timeline.like_it or 1} of {of} {'do' if (timeline.like_it or 1) > 1 else 'does'}"
+        return f", is drawn since it shows {what}: {like}; the median of all is {milliseconds(timeline.median_ms)}"
+    nearest = f": of {of}, the nearest to their median{_off(timeline)}"
+    return f"{nearest}, in a window that shows what is told first" if timeline.shows == "some_windows" else nearest
 
 
 #: A drawn step that is so near the median of all is as long as that.

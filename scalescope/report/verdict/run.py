@@ -41,7 +41,6 @@ from scalescope.report.text.of_step import PROFILED, step_named
 from scalescope.report.text.recurring import (
     beside_recurring,
     is_told,
-    leads,
     pace,
     recorded_of,
     recurring_advice,
@@ -70,6 +69,7 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_lost_in_noise, is_of_steady_steps
 from scalescope.scaling.finding_order import weight
+from scalescope.scaling.findings.of_rows.recurring import leads
 from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady
 

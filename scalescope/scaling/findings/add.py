@@ -35,6 +35,7 @@ from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.findings.measured import with_loading_now_and_then, with_most_ranks
 from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.findings.shown_step import shown_step
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.ranks.ending_together import ending_together
@@ -161,7 +162,7 @@ def _add(
         if not analysis.pipelines:  # whose stages wait by their schedule
             findings = with_most_ranks(findings, measured, len(analysis.ranks))
         keep(analysis, with_loading_now_and_then(findings, measured))
-    analysis.timeline = step_timeline(analysis, replayer.records, ready)
+    analysis.timeline = step_timeline(analysis, replayer.records, ready, shown_step(analysis))
 
 
 def _off_ms(analysis: RunAnalysis, replayer: Replayer) -> float:

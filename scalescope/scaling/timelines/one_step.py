@@ -1,7 +1,8 @@
 """One step of a run, from its ranks' records: what each device and host did, and what each instant counts for.
 
-The step is the one nearest the median. A rank's span is its own device step, as the partition cuts it, and its parts
-are cut the way the partition is (rank/partition.py): so they add up to that step's row, to the nanosecond.
+The step is the one nearest the median, of all or of those that show what is found. A rank's span is its own device
+step, as the partition cuts it, and its parts are cut the way the partition is (rank/partition.py): so they add up to
+that step's row, to the nanosecond.
 """
 
 import statistics
@@ -18,7 +19,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.waits import wait_and_transfer, wait_of
-from scalescope.scaling.step_timeline import Calls, LaneSpans, RankTimeline, StepTimeline, Why
+from scalescope.scaling.step_timeline import Calls, LaneSpans, RankTimeline, Shown, StepTimeline, Why
 from scalescope.scaling.timelines.merge import bounded
 from scalescope.scaling.trace.intervals import Intervals, clip, covers, difference, distinct, intersect, union
 from scalescope.scaling.trace.kernel_kinds import kind_of
@@ -32,30 +33,38 @@ _WAITS_ITSELF = 0.5
 
 
 def step_timeline(
-    analysis: RunAnalysis, records: Mapping[int, RankRecord], ready: Ready | None = None
+    analysis: RunAnalysis,
+    records: Mapping[int, RankRecord],
+    ready: Ready | None = None,
+    shown: Shown | None = None,
 ) -> StepTimeline | None:
     """Return the step nearest the median, of the ranks that have records; None where they share no step.
+
+    `shown`: where the ranks hold one of these, it is the one nearest the median of these.
 
     `ready`: by rank and its collective's index, when its data can be there, ns on the rank's clock; None: as the ranks
     with records tell by themselves, which is all there is to know where those are all ranks.
     """
-    shown = {rank: one for rank, one in sorted(records.items()) if one.steps and len(one.edges) > len(one.steps)}
-    numbers = _candidates(analysis, shown)
+    held = {rank: one for rank, one in sorted(records.items()) if one.steps and len(one.edges) > len(one.steps)}
+    numbers = _candidates(analysis, held)
     if not numbers:
         return None
-    means = {step: statistics.fmean(_window(one, step)[1] for one in shown.values()) for step in numbers}
+    means = {step: statistics.fmean(_window(one, step)[1] for one in held.values()) for step in numbers}
     middle = statistics.median(means.values())
-    step = min(numbers, key=lambda number: (abs(means[number] - middle), number))
+    chosen = [number for number in numbers if shown is not None and number in shown.steps]
+    near = statistics.median(means[number] for number in chosen or numbers)
+    step = min(chosen or numbers, key=lambda number: (abs(means[number] - near), number))
+    known_as = shown if chosen else None
     offsets = host_offsets(
-        {rank: one.host for rank, one in shown.items()}, {rank: one.collectives for rank, one in shown.items()}
+        {rank: one.host for rank, one in held.items()}, {rank: one.collectives for rank, one in held.items()}
     ).offsets
-    known = ready if ready is not None else _ready(shown, offsets)
-    begins = {rank: _window(one, step)[0] + offsets.get(rank, 0) for rank, one in shown.items()}
+    known = ready if ready is not None else _ready(held, offsets)
+    begins = {rank: _window(one, step)[0] + offsets.get(rank, 0) for rank, one in held.items()}
     names = _Names()
-    whys = _whys(analysis, shown)
+    whys = _whys(analysis, held, None if known_as is None else known_as.rank)
     ranks = [
         _rank(rank, one, step, begins[rank] - min(begins.values()), known.get(rank, {}), names, whys[rank])
-        for rank, one in shown.items()
+        for rank, one in held.items()
     ]
     _late_in_it(ranks)
     return bounded(
@@ -66,6 +75,9 @@ def step_timeline(
             step_ms=means[step] / 1e6,
             median_ms=middle / 1e6,
             steps=len(numbers),
+            shows="typical" if known_as is None else known_as.shows,
+            every=None if known_as is None else known_as.every,
+            like_it=len(chosen) or None,
             names=names.names,
             kinds=names.kinds,
             ranks=ranks,
@@ -124,11 +136,11 @@ def _ready(records: Mapping[int, RankRecord], offsets: Mapping[int, int]) -> dic
     return found
 
 
-def _whys(analysis: RunAnalysis, records: Mapping[int, RankRecord]) -> dict[int, list[Why]]:
-    """Return what each rank stands for: who is late, who is like most, who comes first."""
+def _whys(analysis: RunAnalysis, records: Mapping[int, RankRecord], doing: int | None) -> dict[int, list[Why]]:
+    """Return what each rank stands for: who is late, who is like most, who comes first. `doing`: who makes it long."""
     last = Counter(one.last_rank for one in analysis.collectives if one.last_rank in records)
     stragglers = [one.rank for one in analysis.stragglers if one.rank in records]
-    late = stragglers[:1]
+    late = [doing] if doing in records and doing is not None else stragglers[:1]
     late = late or [rank for rank, _ in last.most_common(1) if len(records) < len(analysis.ranks) and rank is not None]
     steps = {row.rank: row.compute_ms / max(row.steps, 1) for row in analysis.ranks if row.rank in records}
     others = {rank: ms for rank, ms in steps.items() if rank not in {*late, *stragglers}} or steps

@@ -15,11 +15,14 @@ from scalescope.scaling.as_run.step import mark_unsteady, step_as_run
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.points import Launch
+from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.shown_step import shown_step
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.replay.load import find_targets
 from scalescope.scaling.step_timeline import StepTimeline
+from scalescope.scaling.timelines.one_step import step_timeline
 from scalescope.scaling.windows.explain import explain_windows, single
 from scalescope.scaling.windows.findings import mean_interval, pool_findings
 
@@ -78,8 +81,9 @@ def _add_of_each(
         one.analysis.in_situ = explained.analysis.in_situ
         one.analysis.throughput = explained.analysis.throughput
         add_findings(path, [one.analysis], sweeps, one.records, jobs, own, one.host, one.ready)
-        replayed.append(one.analysis)
-    join_windows(explained.analysis, replayed)
+        replayed.append(one)
+    join_windows(explained.analysis, [one.analysis for one in replayed])
+    explained.analysis.timeline = _drawn(explained.analysis, replayed)
 
 
 def add_findings_of_study(
@@ -108,7 +112,6 @@ def add_findings_of_study(
 
 def join_windows(analysis: RunAnalysis, windows: Sequence[RunAnalysis]) -> None:
     """Put what the replays of windows say into the analysis of all of them."""
-    analysis.timeline = _most_typical([one.timeline for one in windows if one.timeline is not None])
     priced = [one for one in windows if one.unpriced is None and one.replay is not None]
     if not priced:
         for one in windows[-1:]:
@@ -126,6 +129,29 @@ def join_windows(analysis: RunAnalysis, windows: Sequence[RunAnalysis]) -> None:
     step, _ = step_as_run(analysis)
     on_cpus = analysis.activity == "cpu"
     keep(analysis, pool_findings([one.findings for one in priced], step.value, on_cpus=on_cpus))
+
+
+def _drawn(analysis: RunAnalysis, windows: Sequence[Explained]) -> StepTimeline | None:
+    """Return a step that shows what comes first of the findings: of a window that holds it, where not all do."""
+    if (shown := shown_step(analysis)) is not None:
+        found = [step_timeline(one.analysis, one.records, one.ready, shown) for one in windows]
+        some = [one for one in found if one is not None and one.shows == shown.shows]
+        if some:
+            return min(some, key=lambda one: one.step)
+    first = next((one for one in analysis.findings[:1] if one.ms is not None), None)
+    having = [] if first is None else [one.analysis for one in windows if _has(one.analysis, first)]
+    if not having or len(having) == len(windows):
+        return _most_typical([one.analysis.timeline for one in windows if one.analysis.timeline is not None])
+    if (drawn := _most_typical([one.timeline for one in having if one.timeline is not None])) is not None:
+        drawn.shows = "some_windows"
+    return drawn
+
+
+def _has(window: RunAnalysis, finding: Finding) -> bool:
+    return any(
+        (one.code, one.rank, one.ranks) == (finding.code, finding.rank, finding.ranks) and one.ms
+        for one in window.findings
+    )
 
 
 def _most_typical(timelines: Sequence[StepTimeline]) -> StepTimeline | None:

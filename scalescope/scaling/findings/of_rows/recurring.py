@@ -13,7 +13,17 @@ from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import IN_STEPS, Code, Finding, is_certain, is_late, is_of_steady_steps
+from scalescope.scaling.finding import (
+    IN_STEPS,
+    Code,
+    Finding,
+    is_certain,
+    is_late,
+    is_now_and_then,
+    is_of_steady_steps,
+    is_within_noise,
+)
+from scalescope.scaling.finding_order import weight
 
 #: One cause takes about as long in the profiled steps as in all: within so many times.
 _AS_LONG = 2.0
@@ -37,6 +47,34 @@ def without_recurring(findings: Sequence[Finding], analysis: RunAnalysis) -> lis
     return [one for one in findings if one not in same and not _is_their_time(one, found, analysis)]
 
 
+def leads(run: RunAnalysis) -> bool:
+    """Tell whether they cost more than anything that the profiled steps tell for sure."""
+    found = run.recurring
+    if found is None or not found.is_worth_a_word:
+        return False
+    first = next((one for one in run.findings[:1] if one.ms is not None), None)
+    if first is not None and is_late(first) and first.code == "data_loading":
+        return False  # which is of all steps, these among them
+    in_the_window = first is not None and is_now_and_then(first) and not is_of_steady_steps(first)
+    if first is None or in_the_window or is_within_noise(first):
+        return True
+    # of a bound that begins at nothing nobody knows that any can be had
+    unsure = first.at_most and (first.low_ms or 0.0) <= 0
+    return found.mean_ms > weight(first) or (unsure and (found.longer_low_ms or 0.0) > 0)
+
+
+def steps_of(one: Finding, analysis: RunAnalysis) -> set[int]:
+    """Return the profiled steps that have what is there in some of them alone; none where that is not told."""
+    row = next((row for row in one.evidence if row.name == IN_STEPS), None)
+    if row is None or row.calls is None or row.value is None or row.calls >= row.value or is_of_steady_steps(one):
+        return set()
+    own: dict[int, float] = {}
+    for split in analysis.steps:
+        if one.rank in (split.rank, None):
+            own[split.step] = own.get(split.step, 0.0) + _by_itself_ms(split)
+    return set(sorted(own, key=lambda step: -own[step])[: round(row.calls)])
+
+
 def _is_what_they_do(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -> bool:
     """Tell whether a finding is in the very steps that recur, on their rank, and takes about as long."""
     row = next((row for row in one.evidence if row.name == IN_STEPS), None)
@@ -48,12 +86,8 @@ def _is_what_they_do(one: Finding, found: RecurringSteps, analysis: RunAnalysis)
         return False
     if not found.longer_ms / _AS_LONG <= row.ms <= found.longer_ms * _AS_LONG:
         return False
-    own: dict[int, float] = {}
-    for split in analysis.steps:
-        if one.rank in (split.rank, None):
-            own[split.step] = own.get(split.step, 0.0) + _by_itself_ms(split)
-    longest = sorted(own, key=lambda step: -own[step])[: round(row.calls)]
-    return set(longest) == {step for step in own if step % found.every == found.phase}
+    held = {split.step for split in analysis.steps if one.rank in (split.rank, None)}
+    return steps_of(one, analysis) == {step for step in held if step % found.every == found.phase}
 
 
 def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -> bool:

@@ -1,0 +1,78 @@
+"""The step that a page draws shows what is told first, wherever that is; its caption says which step it is, and why."""
+
+import shutil
+from pathlib import Path
+
+from scalescope.records.rows import StepRow
+from scalescope.report.timeline.drawn import timeline_sentence
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.step_timeline import StepTimeline
+from tests.gloo_traces import GlooJob
+from tests.report_samples import run_with_traces
+
+
+def _window(path: Path, steps: range, *, save_ms: float = 0.0, late_ms: float = 0.0) -> Path:
+    """Write a window of which rank 0 writes for `save_ms` at the end of every 6th step, and rank 1 sleeps in each."""
+    job = GlooJob()
+    for number in steps:
+        job.step(number)
+        job.sleep(1, late_ms)
+        for at in range(24):
+            job.compute(3.5, ("aten::linear", "aten::gelu", "aten::mul", "aten::add")[at % 4])
+        job.all_reduce(2.0 + number % 3 / 10)
+        job.compute(3.0, "aten::lerp_")
+        if number % 6 == 5:
+            job.sleep(0, save_ms)
+    return job.write(path)
+
+
+def _drawn(path: Path, windows: list[Path], *, save_ms: float = 0.0) -> tuple[RunAnalysis, StepTimeline]:
+    """Return the answer of a run whose windows begin ten steps apart from step 22 on, and the step that it draws."""
+    folder, recorded = run_with_traces(path / "run", windows[0])
+    for at, window in enumerate(windows[1:], 1):
+        for trace in window.glob("rank*.json.gz"):
+            shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30 + 10 * at))
+        recorded |= {step + 20 * at for step in recorded}
+    with folder.step_writer() as writer:
+        for step in range(90):
+            phase = "profile" if step in recorded else "steady"
+            ms = [92.0 + step % 2 / 5 + save_ms * (step % 6 == 5), 92.0 + save_ms * (step % 6 == 0)]
+            writer.append(StepRow(step=step, phase=phase, step_ms=ms, samples_per_s=1.0))  # type: ignore[arg-type]
+    (answer,) = analyze([folder.path], jobs=1)
+    assert isinstance(answer, RunAnalysis) and answer.timeline is not None
+    return answer, answer.timeline
+
+
+def test_a_step_that_saves_is_drawn_where_that_is_told_first(tmp_path: Path) -> None:
+    """The one nearest the median showed nothing of the checkpoint that the page began with."""
+    answer, drawn = _drawn(tmp_path, [_window(tmp_path / "traces", range(22, 32), save_ms=120.0)], save_ms=120.0)
+    assert answer.recurring is not None and drawn.step % 6 == 5
+    assert {one.rank for one in drawn.ranks if "late" in one.why} == {0}
+    said = "is drawn since it shows what makes every 6th step longer, which is told first: 2 of 8 steps"
+    assert timeline_sentence(drawn).startswith(f"Step {drawn.step}, 149.4 ms with recording, {said}")
+    assert "that all ranks recorded whole do; the median of all is 89.3 ms. Both ranks are drawn" in timeline_sentence(
+        drawn
+    )
+
+
+def test_a_step_that_saves_is_drawn_of_the_window_that_met_one(tmp_path: Path) -> None:
+    windows = [
+        _window(tmp_path / "first", range(24, 29)),
+        _window(tmp_path / "second", range(44, 49), save_ms=120.0),
+    ]
+    _, drawn = _drawn(tmp_path, windows, save_ms=120.0)
+    assert (drawn.step, drawn.shows, drawn.every) == (47, "recurring", 6)
+
+
+def test_a_step_is_drawn_of_the_window_that_holds_what_is_told_first(tmp_path: Path) -> None:
+    windows = [_window(tmp_path / "first", range(24, 29)), _window(tmp_path / "second", range(44, 49), late_ms=40.0)]
+    answer, drawn = _drawn(tmp_path, windows)
+    assert answer.findings[0].rank == 1 and drawn.step >= 44
+    assert timeline_sentence(drawn).count("in a window that shows what is told first") == 1
+
+
+def test_a_typical_step_is_drawn_where_every_step_shows_what_is_told_first(tmp_path: Path) -> None:
+    answer, drawn = _drawn(tmp_path, [_window(tmp_path / "traces", range(22, 32), late_ms=30.0)])
+    assert answer.findings[0].rank == 1 and drawn.shows == "typical"
+    assert "the nearest to their median" in timeline_sentence(drawn)
