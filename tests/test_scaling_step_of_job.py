@@ -35,10 +35,10 @@ from tests.report_samples import run_with_traces, words
 JOB = Path(__file__).parent / "data" / "cpu_ddp_n2"
 
 
-def own_run(path: Path, times: float, uneven: float = 0.06) -> RunAnalysis:
+def own_run(path: Path, times: float, uneven: float = 0.06, beside: float = 1.0) -> RunAnalysis:
     """Return the answer for a run with these traces, whose own steps take so many times as long as the traced ones.
 
-    `uneven`: by this share of it they differ, each by itself.
+    `uneven`: by this share of it they differ, each by itself. `beside`: those near the window take so many times that.
     """
     (plain,) = analyze([JOB], jobs=1)
     assert isinstance(plain, RunAnalysis) and plain.replay is not None
@@ -47,6 +47,8 @@ def own_run(path: Path, times: float, uneven: float = 0.06) -> RunAnalysis:
     with folder.step_writer() as rows:
         for step in range(max(recorded) - 40, max(recorded) + 40):
             ms = traced if step in recorded else times * traced * (1 + uneven * chance.uniform(-1, 1))
+            if step not in recorded and min(recorded) - 20 <= step <= max(recorded) + 20:
+                ms *= beside
             phase: StepPhase = "profile" if step in recorded else "steady"
             rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))
     (answer,) = analyze([path], jobs=1)
@@ -170,6 +172,22 @@ def test_profiled_steps_that_fresh_pages_made_longer_are_told_at_the_pace_of_the
     assert account.endswith("; so they are as long as the job's own.")
 
 
+@pytest.mark.parametrize("beside", [1.03, 0.97])
+def test_a_window_in_a_slower_stretch_is_told_at_the_pace_of_all_the_jobs_own_steps(
+    beside: float, tmp_path: Path
+) -> None:
+    """*As run a step takes 124.2 ms; the rest is told of steps of 132.4 ms* was of a stretch of 127.8, and of 124.2
+    are told at its pace. Nor does a faster stretch make the profiled steps shorter than the job's own.
+    """
+    told = own_run(tmp_path / "run", 0.88, uneven=0.05, beside=beside).as_run
+    assert told is not None and told.step_ms is not None and told.replayed_ms is not None
+    assert told.untraced_ms is not None and told.slowed_ms > 0
+    near = told.untraced_ms
+    assert abs(near.value - told.step_ms) > 0.01 * told.step_ms, "the stretch is another than the median of all"
+    assert near.low <= told.step_ms <= near.high
+    assert told.replayed_ms.value == pytest.approx(told.step_ms, rel=0.008)
+
+
 @pytest.mark.parametrize(("times", "unsteady"), [(0.92, False), (0.85, True)])
 def test_steps_at_the_pace_of_the_jobs_own_have_no_second_length_without_recording(
     times: float, unsteady: bool, tmp_path: Path
@@ -223,7 +241,8 @@ def test_moved_traces_tell_the_same_pace_as_in_their_runs_folder(tmp_path: Path)
     beside = inside.as_run.untraced_ms
     assert beside is not None
     moved = take_recording_out(Replayer(records), Untraced(beside, "metadata"))
-    assert moved is not None and moved.slowed_ms == pytest.approx(inside.as_run.slowed_ms, rel=0.01)
+    # headers know the steps beside the window alone, whose median is by so much another than that of all
+    assert moved is not None and moved.slowed_ms == pytest.approx(inside.as_run.slowed_ms, abs=0.005 * beside.value)
     (plain,) = analyze([JOB], jobs=1)
     assert isinstance(plain, RunAnalysis)
     plain.as_run, plain.findings = moved, []

@@ -77,6 +77,13 @@ class Untraced(msgspec.Struct, frozen=True):
 
     step_ms: Interval
     source: Literal["steps", "given", "metadata"]
+    job_ms: float | None = None  # the median of all steady steps, where `step_ms` is of those beside the window
+
+    @property
+    def pace_ms(self) -> float:
+        """The step at whose pace operators are told, ms: the job's own, where that may be the one beside the window."""
+        near, all_ms = self.step_ms, self.job_ms
+        return all_ms if all_ms is not None and near.low <= all_ms <= near.high else near.value
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -312,7 +319,7 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
         spent = Interval(
             *(max(0.0, traced_ns - one) for one in (slowed, replays.at(terms.low), replays.at(terms.high)))
         )
-        replays = _at_pace_of_job(replays, terms, untraced_ms)
+        replays = _at_pace_of_job(replays, terms, untraced)
         step = replays.at(terms.likely)
         recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
         # by more than any cost of recording they contradict the traces as ever
@@ -357,20 +364,22 @@ def _terms_tell_more(
     return least < traced_ns < most and (shortest > least or replays.at(terms.high) > least)
 
 
-def _at_pace_of_job(replays: Replays, terms: RecordingTerms, untraced_ms: Interval) -> Replays:
+def _at_pace_of_job(replays: Replays, terms: RecordingTerms, untraced: Untraced) -> Replays:
     """Return replays whose operators are as quick as in the job's own steps, where the window's typical one is longer.
 
-    What a window records takes memory amid the activations, whose pages are then fresh ones in each step: operators
-    that fill them take longer, by what no term tells. A step that is longer than the typical one stays so. Own steps
-    that differ by more than that may take tell nothing of it.
+    What a window records takes memory amid the activations, whose pages are fresh ones in each step: operators that
+    fill them take longer. A step longer than the typical one stays so. Own steps that differ by more tell nothing.
     """
-    if untraced_ms.half > BY_FRESH_PAGES * untraced_ms.value:
+    beside, own = untraced.step_ms, 1e6 * untraced.pace_ms
+    if beside.half > BY_FRESH_PAGES * beside.value:
         return replays
     slowed = replays.at(terms.likely)
     steps = [statistics.fmean(of_ranks) for of_ranks in zip(*simulate_steps(replays.graph).values(), strict=False)]
-    own = 1e6 * untraced_ms.value
-    longer = statistics.median(steps) - (replays.at(0.0) - slowed) - own
-    if longer > BY_FRESH_PAGES * own or (longer := min(longer, slowed - own)) <= NEAR / 2 * own:
+    typical = statistics.median(steps) - (replays.at(0.0) - slowed)
+    if typical > (1 + BY_FRESH_PAGES) * 1e6 * beside.value:
+        return replays
+    # the typical one becomes as long as the shorter of both, and the mean no shorter than the job's own
+    if (longer := min(typical - min(own, 1e6 * beside.value), slowed - own)) <= NEAR / 2 * own:
         return replays
     quickest, slowest, short, long = _QUICKEST, 1.0, math.nan, longer  # by so much the step is then too short, or long
     for _ in range(_MOST_OPERATORS):

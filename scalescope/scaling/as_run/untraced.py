@@ -25,6 +25,7 @@ from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.verdicts.step_rows.growing import growing_rows, without_growth
+from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 
 #: What a step is known to be, where it is given as one number.
 _GIVEN_SPREAD = 0.01
@@ -48,7 +49,8 @@ def given_steps(step_ms: Sequence[float], paths: Sequence[Path]) -> dict[Path, U
 def untraced_of_run(path: Path, steps: Sequence[int] | None = None) -> Untraced | None:
     """Return the untraced step near a run's window that recorded these steps, by its own rows; of none, its last one.
 
-    None where there are too few rows beside it.
+    None where there are too few rows beside it. Where no window is meant, it knows what all steady steps take, too: of
+    several windows each is told at the pace of its own neighbours, or only slow ones would be told at another one.
     """
     folder = RunFolder(path)
     if not folder.steps.is_file():
@@ -58,9 +60,14 @@ def untraced_of_run(path: Path, steps: Sequence[int] | None = None) -> Untraced 
         on_cpu = any(one.kind == "cpu" for one in folder.read_info().devices)
     except (UserError, msgspec.DecodeError):
         return None  # the analysis says so itself
+    alone = steps is None
     if steps is None:
         steps = _last_window(rows)
-    return untraced_near(rows, steps, lingers=not on_cpu) if steps else None
+    near = untraced_near(rows, steps, lingers=not on_cpu) if steps else None
+    if near is None or not alone:
+        return near
+    steady = [row.length_ms for row in measured_steps(rows, steps).steady]
+    return msgspec.structs.replace(near, job_ms=statistics.median(steady)) if steady else near
 
 
 def _last_window(rows: Sequence[StepRow]) -> list[int]:
