@@ -131,7 +131,7 @@ def test_a_job_that_is_compiled_is_not_told_to_compile_whatever_its_kernels_are_
         run.write_facts(msgspec.structs.replace(OURS, compiled=compiled))
         (answer,) = analyze([run.path])
         assert isinstance(answer, RunAnalysis)
-        told[compiled] = best_to_do(answer, next((one for one in answer.findings if one.remedy), None))
+        told[compiled] = best_to_do(answer, next(one for one in answer.findings if one.remedy))
     assert "torch.compile" in told[False] and "torch.compile" not in told[True]
 
 
