@@ -51,6 +51,7 @@ COMPUTED: Mapping[str, Maker] = {
     "gpt": training.side_by_side("gpt_side_by_side.log"),
     "resnet": training.side_by_side("resnet_side_by_side.log"),
     "resnet_rows": training.side_by_side_rows("resnet.jsonl.gz"),
+    "resnet_rows_h200": training.side_by_side_rows("resnet_h200.jsonl.gz"),
     "all_reduce": collectives.all_reduce,
     "pairs": collectives.pairs,
     "protocols": collectives.by_setting(

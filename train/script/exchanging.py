@@ -62,7 +62,7 @@ def _is_module(one: object) -> bool:
 
 
 def _named_in_frames() -> list[nn.Module]:
-    """Return the modules that the frames of this thread name, or what these hold: no further than `_DEEP`, once each."""
+    """Return the modules that the frames of this thread name, or what these hold, down to `_DEEP`, once each."""
     frame = sys._getframe().f_back  # not its own, whose names would hold themselves
     level: list[Any] = []
     while frame is not None:

@@ -19,7 +19,7 @@ from scalescope.report.compare.sure import (
 )
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, percent
 from scalescope.report.text.findings import line
-from scalescope.report.text.places import changed_places
+from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import WAITED, for_want_of_cores
 from scalescope.scaling.compare.answer import Comparison, Noise, PointChange

@@ -1,7 +1,7 @@
 """What is to be known of a run's reference, beside how much longer a step is, in sentences."""
 
 from scalescope.report.drawing.numbers import capitalized, rank_names
-from scalescope.report.text.places import changed_places
+from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.samples import as_they_are
 from scalescope.scaling.answer import RunAnalysis
 

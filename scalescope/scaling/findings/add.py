@@ -34,8 +34,8 @@ from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.findings.measured import with_loading_now_and_then, with_most_ranks
+from scalescope.scaling.findings.of_rows.shown_step import shown_step
 from scalescope.scaling.findings.shares import mean_step_ms
-from scalescope.scaling.findings.shown_step import shown_step
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.ranks.ending_together import ending_together

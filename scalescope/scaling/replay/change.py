@@ -34,8 +34,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sends_otherwise(self) -> bool:
-        """Whether it changes what is sent, or when, not just how fast: so no step ran, and the replay alone tells."""
-        return self.spread or any(one is not None for one in (self.bucket_mib, self.gradients, self.overlap))
+        """Whether it changes what is sent, or when, not just how fast: so no step ran, and the replay alone tells.
+
+        A perfect overlap is a bound, and nothing that anybody makes and can be wrong about.
+        """
+        sent = self.bucket_mib is not None or self.gradients is not None
+        return self.spread or sent or self.overlap == "none"
 
     @property
     def description(self) -> str:

@@ -18,7 +18,7 @@ from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.derived import keep
-from scalescope.scaling.findings.shown_step import shown_step
+from scalescope.scaling.findings.of_rows.shown_step import shown_step
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.replay.load import find_targets
 from scalescope.scaling.step_timeline import StepTimeline
