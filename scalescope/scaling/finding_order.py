@@ -127,16 +127,21 @@ def _is_little(one: Finding, little_ms: float) -> bool:
     return bound and weight(one) < little_ms
 
 
-def behind_what_is_sent(findings: Sequence[Finding], step_ms: float) -> list[Finding]:
-    """Return findings of ranks on CPUs with a first bound of what their hosts do between operators behind what the job
-    sends, where that is more: so much Python runs in any eager step, and of both nobody knows how much can be had.
+def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Finding]:
+    """Return findings of ranks on CPUs with a first bound of what their hosts do between operators behind the others
+    that are no bounds and no noise, and behind what the job sends, where that is more: so much Python runs in any eager
+    step, and nobody knows how much of it can be had.
     """
     first = next(iter(findings), None)
-    sent = next((one for one in findings if one.code == "exposed_transfer" and is_no_fault(one)), None)
-    little = first is not None and first.code == "host_bound" and _is_little(first, _little_between_ms(first, step_ms))
-    if first is None or sent is None or not little or (sent.ms or 0.0) <= (first.ms or 0.0):
+    if first is None or first.code != "host_bound" or not _is_little(first, _little_between_ms(first, step_ms)):
         return list(findings)
-    return [sent, *(one for one in findings if one is not sent)]
+    ahead = [
+        one
+        for one in findings[1:]
+        if (one.code != "nothing" and not one.at_most and (one.low_ms or 0.0) > 0)
+        or (one.code == "exposed_transfer" and is_no_fault(one) and (one.ms or 0.0) > (first.ms or 0.0))
+    ]
+    return [*ahead, *(one for one in findings if one not in ahead)]
 
 
 def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Finding]:

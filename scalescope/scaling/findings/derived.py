@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.finding import Finding, is_lost_in_noise, is_within_noise, ranks_of
-from scalescope.scaling.finding_order import are_little_at_most, behind_what_is_sent, worth_leading, worth_telling
+from scalescope.scaling.finding_order import are_little_at_most, behind_what_is_known, worth_leading, worth_telling
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
@@ -46,7 +46,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     if not are_little_at_most(told, step_ms, on_cpus=analysis.activity == "cpu"):
         told = [one for one in told if one.code != "nothing"]
     if analysis.activity == "cpu":
-        told = behind_what_is_sent(told, step_ms)
+        told = behind_what_is_known(told, step_ms)
     fitted = [_fitted(one, analysis) for one in led(worth_telling(told))]
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
