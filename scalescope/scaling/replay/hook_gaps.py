@@ -2,7 +2,7 @@
 
 Under the hook all of an eager step's launches, also the forward pass's, begin later behind the one before them: the
 median from kernel to kernel grew from 1.4 to 3.4 µs, and idle time by 1.5 and 1.8 µs a launch on two H200s (U, torch
-2.13, 1,150 launches a step). On four (A) it grew by 2.0 ms a step, and a step of half the batch (Q) became longer by
+2.11, 1,150 launches a step). On four (A) it grew by 2.0 ms a step, and a step of half the batch (Q) became longer by
 the same 1.5 ms. Why is not known. A compiled step became no longer (Q: +0.12 ms), so that there nothing is added.
 """
 
