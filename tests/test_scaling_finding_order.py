@@ -29,6 +29,8 @@ def test_a_cause_that_is_known_comes_before_more_python_that_any_eager_step_has(
     buckets = Finding(code="small_buckets", ms=2.6, low_ms=2.1, high_ms=3.1, fraction=0.023, backed="replay")
     noise = replace(buckets, low_ms=0.0)
     assert behind_what_is_known([python, buckets, noise], 114.0) == [buckets, python, noise]
+    trifle = replace(buckets, code="data_loading", ms=1.6, low_ms=1.4, high_ms=1.8)
+    assert behind_what_is_known([python, trifle], 114.0) == [python, trifle]
     much = replace(python, ms=12.0, low_ms=11.0)
     assert behind_what_is_known([much, buckets], 114.0) == [much, buckets]
 
@@ -51,3 +53,17 @@ def test_what_launching_takes_in_any_eager_step_is_nothing_wrong_and_all_beyond_
                     at_most=True, evidence=rows, remedy=Remedy(cure=cure, on_cpu=True))  # fmt: skip
     assert are_little_at_most([found], step_ms, on_cpus=True) == little
     assert not are_little_at_most([found], step_ms), "a device waits for its host no longer than it has to"
+
+
+@pytest.mark.parametrize(
+    ("ms", "rank", "nothing_wrong"),
+    [(0.81, None, True), (1.3, None, False), (0.81, 1, False)],  # of 55.8 ms: 1.5%, 2.3%, and one rank's alone
+)
+def test_a_hundredth_of_a_cpu_s_step_is_no_headline_where_all_ranks_have_it(
+    ms: float, rank: int | None, nothing_wrong: bool
+) -> None:
+    """*Loading data costs 0.81 ms (0.70 to 0.91)* was said first of a job with nothing the matter."""
+    found = Finding(code="data_loading", rank=rank, ms=ms, low_ms=0.9 * ms, high_ms=1.1 * ms, fraction=ms / 55.8,
+                    backed="replay", remedy=Remedy(cure="load_ahead", on_cpu=True))  # fmt: skip
+    assert are_little_at_most([found], 55.8, on_cpus=True) == nothing_wrong
+    assert not are_little_at_most([found], 55.8), "a device's step tells a hundredth"

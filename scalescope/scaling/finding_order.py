@@ -34,6 +34,9 @@ _LITTLE_ON_CPUS = 0.08
 #: So much of it behind each operator, µs, is what launching takes in any eager step: 6 to 13 in healthy jobs of three
 #: scripts, of which it made 5% to 9%. A step is about it where its operators are short: it made 28% and more of such.
 _LAUNCHING_US, _LITTLE_OF_LAUNCHING = 15.0, 0.15
+#: What all ranks have and is known for sure is no headline below this share of the step where hosts compute: batches of
+#: the loop's own making cost 1.0% to 1.5% of healthy steps, whose medians differ by 4% from one run to the next.
+_TRIFLE_ON_CPUS = 0.02
 _AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
 #: … nor those that weigh less than computing in a needless width, or an unfused optimizer, does, to this share of it.
 _SOME, _TOO_WIDE = 0.1, (DOUBLE_PRECISION, FULL_PRECISION)
@@ -96,7 +99,7 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
     """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is its
     compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
     What one rank has, or is counted, or ranks send, is there all the same. On CPUs what noise may have made, and is as
-    little, is said behind it, too.
+    little, is said behind it, too, and what all ranks have for sure of a hundredth or two.
 
     Where `nothing` is among them and tells a needless width, or an unfused optimizer, that is a bound, too, and what
     weighs less goes behind it.
@@ -109,6 +112,7 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
     told = [one for one in findings if one.code != "nothing"]
     if on_cpus:
         told = [one for one in told if not (is_lost_in_noise(one) and (one.ms or 0.0) < noise_ms)]
+        told = [one for one in told if not _is_trifle(one, step_ms)]
     return all(_is_little(one, max(little_ms, _little_between_ms(one, step_ms) if on_cpus else 0.0)) for one in told)
 
 
@@ -120,6 +124,10 @@ def _little_between_ms(one: Finding, step_ms: float) -> float:
     plain = one.remedy is None or one.remedy.cure == "compile"  # else it is known what else they do there
     lean = plain and 1e3 * (one.ms or 0.0) <= _LAUNCHING_US * launches
     return (_LITTLE_OF_LAUNCHING if lean else _LITTLE_ON_CPUS) * step_ms
+
+
+def _is_trifle(one: Finding, step_ms: float) -> bool:
+    return one.rank is None and not one.at_most and 0 < weight(one) < _TRIFLE_ON_CPUS * step_ms
 
 
 def _is_little(one: Finding, little_ms: float) -> bool:
@@ -138,7 +146,7 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Fi
     ahead = [
         one
         for one in findings[1:]
-        if (one.code != "nothing" and not one.at_most and (one.low_ms or 0.0) > 0)
+        if (one.code != "nothing" and not one.at_most and (one.low_ms or 0.0) > 0 and not _is_trifle(one, step_ms))
         or (one.code == "exposed_transfer" and is_no_fault(one) and (one.ms or 0.0) > (first.ms or 0.0))
     ]
     return [*ahead, *(one for one in findings if one not in ahead)]
