@@ -11,10 +11,20 @@ from scalescope.cli import front_door
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.page import comparison_page
 from scalescope.report.compare.sentences import headline
+from scalescope.report.compare.tables import parts_sentence
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.compare.answer import Comparison, CountedWork, LateChange, PartChange
+from scalescope.scaling.compare.answer import (
+    Comparison,
+    CountedWork,
+    FoundAlone,
+    GapChange,
+    LateChange,
+    PartChange,
+    RecurringChange,
+)
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import Code, EvidenceRow, Finding
+from tests.gloo_traces import GlooJob
 from tests.report_samples import run_answer
 from tests.test_compare_sure import sleeping, stall
 
@@ -109,3 +119,65 @@ def test_where_the_step_tells_it_nothing_is_analysed_besides(tmp_path: Path) -> 
     sides = sleeping(tmp_path / "calm", 0.0), sleeping(tmp_path / "late", 900.0)
     found = compared(([sides[0]], [sides[1]]), {})
     assert found.verdict == "slower" and found.alone == []
+
+
+def loading(folder: Path, ms: float) -> Path:
+    """Return the traces of two ranks that load data in each step."""
+    job = GlooJob()
+    for number in range(2, 8):
+        job.step(number)
+        for rank in range(2):
+            begun = job.now[rank]
+            job.sleep(rank, ms)
+            job.annotate(rank, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begun, job.now[rank])
+        job.compute(60.0, calls=20)
+        job.all_reduce(2.0)
+    return job.write(folder)
+
+
+def test_loading_that_both_sides_do_is_no_cause_of_one_though_it_is_told_of_one(tmp_path: Path) -> None:
+    """*Sure of calm, beside gc: loading data costs a step 0.65 ms* was said of two runs that load the same data."""
+    there, here, fast = (loading(tmp_path / name, ms) for name, ms in (("A", 3.0), ("B", 3.0), ("C", 0.2)))
+    told = Finding(code="data_loading", ms=2.5, low_ms=2.0, high_ms=3.0, backed="replay", remedy=None)
+    nothing = [Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay", remedy=None)]
+    assert compared(([there], [here]), {"A": [told], "B": nothing}).alone == []
+    (found,) = compared(([there], [fast]), {"A": [told], "C": nothing}).alone
+    assert found.side == "baseline" and found.finding.code == "data_loading"
+
+
+def test_what_costs_most_is_said_before_a_cause_that_costs_less(tmp_path: Path) -> None:
+    """*Loading data costs a step 0.65 ms* came before *every 4th step takes 190.8 ms longer: +48 ms*."""
+    told = Finding(code="data_loading", ms=0.65, low_ms=0.6, high_ms=0.7, backed="replay", remedy=None)
+    often = RecurringChange(baseline_every=None, other_every=4, baseline_each_ms=0.0, other_each_ms=190.8,
+                            change_ms=47.7, low_ms=37.0, high_ms=59.0, differs=True)  # fmt: skip
+    wait = PartChange(name="exposed_wait", change_ms=5.0, low_ms=4.0, high_ms=6.0, baseline_ms=2.0, other_ms=7.0)
+    answer = Comparison(
+        baseline="calm", other="gc", verdict="same", basis="untraced", baseline_ms=56.4, other_ms=54.4, change_ms=-2.0,
+        low_ms=-14.9, high_ms=10.8, parts=[wait], recurring=often, alone=[FoundAlone(side="baseline", finding=told)],
+    )  # fmt: skip
+    assert headline(answer).startswith(
+        "Sure of gc, beside calm: every 4th step takes 190.8 ms longer, and there none does: +48 ms (95%: 37 to 59) in "
+        "the mean step, and exposed wait +5.0 ms; "
+    )
+    assert "Found in calm alone: loading data: 0.65 ms" in summary(answer)
+    gap = GapChange(rank=0, before="aten::mm", change_ms=2.0, low_ms=1.5, high_ms=2.5, baseline_ms=0.0, other_ms=2.0)
+    assert headline(msgspec.structs.replace(answer, gaps=[gap])).startswith("Sure of gc, beside calm: every 4th step")
+    dear = msgspec.structs.replace(told, ms=65.0, low_ms=60.0, high_ms=70.0)
+    leads = msgspec.structs.replace(answer, alone=[FoundAlone(side="baseline", finding=dear)])
+    assert headline(leads).startswith("Sure of calm, beside gc: loading data costs a step 65.0 ms")
+
+
+def test_longer_steps_that_are_sure_are_no_change_of_the_profiled_steps_alone() -> None:
+    """*No part of the job's steps changed for sure* stood below *every 4th step takes 190.8 ms longer: +48 ms*."""
+    often = RecurringChange(baseline_every=None, other_every=4, baseline_each_ms=0.0, other_each_ms=190.8,
+                            change_ms=47.7, low_ms=37.0, high_ms=59.0, differs=True)  # fmt: skip
+    idle = PartChange(name="idle_launch", change_ms=60.0, low_ms=41.0, high_ms=81.0, baseline_ms=3.0, other_ms=63.0)
+    rest = PartChange(name="rest", change_ms=-75.0, low_ms=-99.0, high_ms=-40.0, baseline_ms=2.0, other_ms=-73.0)
+    answer = Comparison(baseline="calm", other="gc", verdict="same", basis="untraced", baseline_ms=56.4, other_ms=54.4,
+                        change_ms=-2.0, low_ms=-14.9, high_ms=10.8, parts=[idle, rest], recurring=often)  # fmt: skip
+    assert parts_sentence(answer).startswith(
+        "Of the steps between the longer ones no part changed for sure. By the longer steps among the profiled ones "
+        "idle (host late) changed."
+    )
+    unlike = parts_sentence(msgspec.structs.replace(answer, recurring=None))
+    assert unlike.startswith("Beyond noise idle (host late) changed"), "nothing else says why"

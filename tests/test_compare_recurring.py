@@ -118,9 +118,9 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
     recurring = msgspec.structs.replace(
         wide, recurring=changed(side(validating(10, 100.0)), side(validating(10, 200.0)))
     )
-    assert " in the mean step; whether the typical (median) step is longer is within noise: +1.0 ms" in headline(
-        recurring
-    )
+    told_of = headline(recurring)
+    assert told_of.startswith("Sure of after, beside before: every 10th step"), "it costs more than the part"
+    assert ", and idle (host late) +0.50 ms; whether the typical (median) step is longer is within noise: " in told_of
 
 
 def test_what_a_step_that_recurs_costs_is_the_figure_of_the_analysis_and_no_part_says_it_again(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ measure of one thing, which is told by the cause.
 
 from msgspec.structs import replace
 
-from scalescope.report.compare.sure import sure_clauses, unless_others
+from scalescope.report.compare.sure import most_sure_ms, sure_clauses, unless_others
 from scalescope.report.drawing.numbers import WIDE, milliseconds
 from scalescope.report.text.findings import because, cost, subject, verb
 from scalescope.report.text.late.together import provided
@@ -33,7 +33,8 @@ _OF_COMPUTE: tuple[Code, ...] = ("own_work", "more_work")
 def leading(answer: Comparison) -> FoundAlone | None:
     """Return the cause that a comparison begins with: of steps that noise may hide much of; None where none does.
 
-    Where a loop stands still at a place, that place is said first.
+    Where a loop stands still at a place, that place is said first; so is what changed for sure by more than the cause
+    costs.
     """
     low, high, step = answer.low_ms or 0.0, answer.high_ms or 0.0, answer.baseline_ms or 1.0
     if answer.verdict != "same" or answer.gaps or not answer.alone or max(-low, high) <= WIDE * step:
@@ -41,7 +42,7 @@ def leading(answer: Comparison) -> FoundAlone | None:
     first = answer.alone[0]
     finding = first.finding
     plain = finding.ms is not None and finding.also_late is None and not is_of_one_step(finding)
-    return first if plain else None
+    return first if plain and (finding.ms or 0.0) >= most_sure_ms(_without(answer, finding)) else None
 
 
 def lead_sentence(answer: Comparison, lead: FoundAlone, here: str, there: str) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
@@ -88,15 +90,36 @@ def sure_first(answer: Comparison, here: str, there: str) -> str:
     `here`, `there`: the sides' names. What a loop does that stands still at a place is told once, by that place.
     """
     told, unless = sure_clauses(answer), unless_others(answer)
-    if answer.gaps:
+    if answer.gaps and _recurs_most(answer):
+        told = [told[0], _standing(answer), *told[1:]]
+    elif answer.gaps:
         return "; ".join([_stands_still(answer.gaps, here, there), *(f"besides{unless}, {words}" for words in told)])
     return f"sure of {there}, beside {here}{unless}: {', and '.join(told)}" if told else ""
 
 
 def sure_clauses(answer: Comparison) -> list[str]:
-    """Return what is sure of a step that may be longer or not, but for a place at which a loop stands still."""
-    clauses = (_more_kernels, _moved_besides, _late_besides, _unlike, _recurring)
+    """Return what is sure of a step that may be longer or not, but for a place at which a loop stands still; steps that
+    recur come first where they cost most.
+    """
+    clauses = [_more_kernels, _moved_besides, _late_besides, _unlike]
+    clauses.insert(0 if _recurs_most(answer) else len(clauses), _recurring)
     return [words for clause in clauses if (words := clause(answer))]
+
+
+def _recurs_most(answer: Comparison) -> bool:
+    """Tell whether steps that recur cost more beyond noise than any other change that is sure does."""
+    often = answer.recurring
+    if often is None or not often.differs:
+        return False
+    besides = replace(answer, recurring=None)
+    return abs(often.change_ms) > max(most_sure_ms(besides), abs(sum(one.change_ms for one in answer.gaps)))
+
+
+def most_sure_ms(answer: Comparison) -> float:
+    """Return the largest change beyond noise of a part, or of what steps that recur cost in the mean, ms a step."""
+    often = answer.recurring
+    own = [one.told_ms or 0.0 for one in _parts_besides(answer)]
+    return max(map(abs, [*own, often.change_ms if often is not None and often.differs else 0.0]))
 
 
 def unless_others(answer: Comparison) -> str:

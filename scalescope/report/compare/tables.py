@@ -76,14 +76,22 @@ def parts_table(answer: Comparison) -> Table:
 def parts_sentence(answer: Comparison) -> str:
     """Return which parts changed beyond noise, and that all of them add up to the step's change."""
     sure = [part_name(one) for one in answer.parts if answer.is_sure(one) or (one.more_done and not one.within_noise)]
-    slowed = [part_name(one) for one in answer.parts if answer.is_of_the_window(one) and not one.within_noise]
-    of_window = f" In the profiled steps alone, {listing(slowed)} changed: {NOT_AS_RUN}." if slowed else ""
+    of_window = [one for one in answer.parts if answer.is_of_the_window(one) and not one.within_noise]
+    longer = [part_name(one) for one in of_window if answer.is_of_longer_steps(one)]
+    slowed = [part_name(one) for one in of_window if not answer.is_of_longer_steps(one)]
+    why = f" In the profiled steps alone, {listing(slowed)} changed: {NOT_AS_RUN}." if slowed else ""
+    why += f" By the longer steps among the profiled ones {listing(longer)} changed." if longer else ""
     if not sure:
-        which = "No part of the job's steps changed for sure." if slowed else "No part changed beyond noise."
-        return f"{which}{of_window} The parts add up to the step's change."
-    others = "no other part's change is sure" if slowed else "each other part's change is within noise"
+        recurs = answer.recurring is not None and answer.recurring.differs
+        which = "No part changed beyond noise."
+        if recurs:
+            which = "Of the steps between the longer ones no part changed for sure."
+        elif slowed:
+            which = "No part of the job's steps changed for sure."
+        return f"{which}{why} The parts add up to the step's change."
+    others = "no other part's change is sure" if of_window else "each other part's change is within noise"
     rest = f"; {others}" if len(sure) < len(answer.parts) else ""
-    return f"Beyond noise {listing(sure)} changed{rest}.{of_window} The parts add up to the step's change."
+    return f"Beyond noise {listing(sure)} changed{rest}.{why} The parts add up to the step's change."
 
 
 def _calls(work: CountedWork | None) -> str:

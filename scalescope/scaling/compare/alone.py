@@ -6,12 +6,13 @@ a tenth of the step may be sure where the step, beside other processes, is not k
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.answer import FoundAlone, Side
-from scalescope.scaling.compare.measurement import Measurement
-from scalescope.scaling.finding import Code, Finding
+from scalescope.scaling.compare.measurement import KEYS, Measurement
+from scalescope.scaling.finding import Code, Finding, ranks_of
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_beyond_unsteadiness, is_of_the_job, was_unsteady
@@ -22,6 +23,11 @@ AnalysisOf = Callable[[Path], RunAnalysis]
 _MOST_RUNS = 6
 #: Of these no cause is known, or none that is the job's.
 _NO_CAUSE: tuple[Code, ...] = ("unsteady", "nothing", "profiler_cost")
+#: Causes that are all there is of a part of the step: the other side has as much of one as it has of the part, though
+#: nothing is told of it there.
+_WHOLE_PARTS: dict[Code, str] = {"data_loading": "idle_data", "copies": "exposed_memory"}
+#: A part is longer by this share of what the cause costs, or the other side has the cause as well.
+_MOST = 0.5
 
 
 def found_alone(baseline: Measurement, other: Measurement, analysis_of: AnalysisOf) -> list[FoundAlone]:
@@ -38,8 +44,9 @@ def found_alone(baseline: Measurement, other: Measurement, analysis_of: Analysis
     names: tuple[Side, Side] = ("baseline", "other")
     found = [
         FoundAlone(side=name, finding=one)
-        for name, mine, theirs in zip(names, own, reversed(own), strict=True)
+        for name, mine, theirs, by in zip(names, own, reversed(own), (sides, (other, baseline)), strict=True)
         for one in _in_all(mine, theirs)
+        if _is_of_longer_part(one, *by)
     ]
     return sorted(found, key=lambda one: -(one.finding.ms or 0.0))
 
@@ -54,6 +61,23 @@ def _in_all(mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis]) -> list[
     references = [run.findings for run in theirs]
     alone = [[one for one in beside_reference(run.findings, references) if _is_told(run, one)] for run in mine]
     return [one for one in alone[0] if all(any(_is_same(one, other) for other in own) for own in alone[1:])]
+
+
+def _is_of_longer_part(finding: Finding, mine: Measurement, theirs: Measurement) -> bool:
+    """Tell whether the part of a step that a cause is all of is longer on its side by most of what it costs."""
+    part = _WHOLE_PARTS.get(finding.code)
+    if part is None:
+        return True
+    ranks = ranks_of(finding)
+    return _part_ms(mine, part, ranks) - _part_ms(theirs, part, ()) >= _MOST * (finding.ms or 0.0)
+
+
+def _part_ms(side: Measurement, part: str, ranks: Sequence[int]) -> float:
+    """Return how long a part is in the mean step of these ranks; of none: of the rank that has most of it, ms."""
+    at = KEYS.index(part)
+    windows = [window.ranks for one in side.repeats for window in one.windows]
+    own = {rank: fmean(w[rank][at] for w in windows if rank in w) for rank in {rank for w in windows for rank in w}}
+    return fmean(own[rank] for rank in ranks) if ranks and all(rank in own for rank in ranks) else max(own.values())
 
 
 def _is_told(run: RunAnalysis, finding: Finding) -> bool:

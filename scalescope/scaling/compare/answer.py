@@ -277,15 +277,21 @@ class Comparison(msgspec.Struct, kw_only=True):
         them: those without a profiler take back as much, and have no such change themselves.
         """
         rest = next((one.change_ms for one in self.parts if one.name == REST), 0.0)
-        often = self.recurring
-        each_ms = often.other_each_ms - often.baseline_each_ms if often is not None and often.differs else 0.0
-        among_them = 0 < part.change_ms / each_ms <= 1 if each_ms else False
         if rest * part.change_ms >= 0 or abs(rest) < abs(part.change_ms):
             return False
-        if part.name not in _AT_ITS_PACE and not among_them:
+        if part.name not in _AT_ITS_PACE and not self._may_recur(part):
             return False
         low, high = self.low_ms or 0.0, self.high_ms or 0.0
         return self.verdict == "same" or not low <= part.change_ms <= high
+
+    def is_of_longer_steps(self, part: PartChange) -> bool:
+        """Tell whether a part's change may be that of the longer steps among the profiled ones, which are the job's."""
+        return self._may_recur(part) and part.name not in _AT_ITS_PACE and self.is_of_the_window(part)
+
+    def _may_recur(self, part: PartChange) -> bool:
+        often = self.recurring
+        each_ms = often.other_each_ms - often.baseline_each_ms if often is not None and often.differs else 0.0
+        return 0 < part.change_ms / each_ms <= 1 if each_ms else False
 
     def is_sure(self, part: PartChange) -> bool:
         """Tell whether a part's change is beyond noise and one of the job's steps. What profiled steps do not show is
