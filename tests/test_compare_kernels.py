@@ -352,3 +352,43 @@ def test_what_is_matched_by_kind_is_told_as_so_many_kernels_and_calls() -> None:
     assert row.matched_by == "kind" and (row.baseline_name, row.baseline_calls) == ("2 kernels", 3)
     assert (row.other_name, row.other_calls) == ("triton_poi_fused_add_0", 1)
     assert row.ratio == pytest.approx(9.0 / 6.0)
+
+
+def test_more_calls_of_smaller_size_are_no_more_work() -> None:
+    """*Matmul +39 ms (56 calls a step for 14)* was said of a batch that is computed in quarters: matmul took +11 ms."""
+
+    def step(batches: int) -> CallTable:
+        own = [
+            one
+            for _ in range(batches)
+            for name, us in (("aten::linear", 800.0), ("AddmmBackward0", 1600.0))
+            for one in [call(name, (name, us / batches))] * 7
+        ]
+        return table([*own, call("aten::sqrt", ("aten::sqrt", 300.0))], None)
+
+    whole, quarters = match_tables(step(1), step(4)), match_tables(step(4), step(1))
+    wide = [part("matmul", 30.0, 41.0, 60.0)]
+    kind = whole.rows[0].kind
+    assert whole.resized == quarters.resized == {kind}
+    wide = [msgspec.structs.replace(wide[0], name=kind)]
+    sides = counted("whole", {kind: 14}), counted("quarters", {kind: 56})
+    for found, pair in ((whole, sides), (quarters, sides[::-1])):
+        (told,) = with_work(wide, *pair, found.alone_us, None, found.resized)
+        assert told.work is not None and told.work.resized and told.work.change_ms is None and told.told_ms is None
+    more = match_tables(
+        table([call("aten::linear", ("gemm", 100.0))] * 4), table([call("aten::linear", ("gemm", 90.0))] * 5)
+    )
+    assert more.resized == frozenset(), "as large, and one more"
+    slower = msgspec.structs.replace(wide[0], low_ms=5.0, high_ms=17.0)
+    (told,) = with_work([slower], *sides, whole.alone_us, None, whole.resized)
+    answer = Comparison(baseline="a", other="b", verdict="slower", change_ms=11.0, low_ms=5.0, high_ms=17.0,
+                        baseline_ms=47.0, other_ms=58.0, parts=[told])  # fmt: skip
+    assert "calls a step" not in headline(answer) and "+11" in headline(answer)
+
+
+def test_what_is_done_besides_is_no_more_than_its_part_can_have_changed_by() -> None:
+    before, after = counted("before", {"matmul": 14}), counted("after", {"matmul": 56})
+    (told,) = with_work([part("matmul", 30.0, 41.0, 17.0)], before, after, {"matmul": (0.0, 39_000.0)})
+    assert told.work is not None and told.work.change_ms is None and told.told_ms is None
+    (told,) = with_work([part("matmul", 30.0, 41.0, 17.0)], before, after, {"matmul": (0.0, 15_000.0)})
+    assert told.told_ms == pytest.approx(15.0)

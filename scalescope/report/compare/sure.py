@@ -322,7 +322,7 @@ def because(part: PartChange, answer: Comparison) -> str:
     alone = next((one for one, ms in grown.items() if whole and ms / whole >= _MOST_OF_IT), None)
     if alone is not None and alone.matched_by in _SIDES and not _on_both_sides(alone, own):
         told.append(f"{alone.other_name or alone.baseline_name}, only {_SIDES[alone.matched_by]}")
-    elif part.work is not None and part.work.other_calls != part.work.baseline_calls:
+    elif part.work is not None and part.work.other_calls != part.work.baseline_calls and not part.work.resized:
         told.append(calls(part.work))
     elif part.name in KINDS and any(one.key == "state.sm_clock_mhz" for one in answer.environment):
         told.append("clocks differ")

@@ -61,11 +61,13 @@ def parts_table(answer: Comparison) -> Table:
     rows.append([*step, "", "within noise" if answer.verdict == "same" else ""])
     counted = [one.work for one in ordered]
     if any(work is not None and work.baseline_calls != work.other_calls for work in counted):
-        columns += [Column("calls", "calls a step"), Column("work_ms", "by their number", "ms", 3)]
+        told = any(work is not None and work.change_ms is not None for work in counted)
+        columns += [Column("calls", "calls a step")]
+        columns += [Column("work_ms", "by their number", "ms", 3)] if told else []
         whole = [None] * (len(rows) - len(counted))  # of no one kind
         for row, work in zip(rows, [*counted[: len(seen)], *whole, *counted[len(seen) :]], strict=True):
-            row += [_calls(work), work.change_ms if work is not None else None]
-    reasons = {"work_ms": "both sides launch as many, or kernels were exchanged for others"}
+            row += [_calls(work), *([work.change_ms if work is not None else None] if told else [])]
+    reasons = {"work_ms": "both sides launch as many, kernels were exchanged for others, or more are smaller ones"}
     reasons |= dict.fromkeys(("low_ms", "high_ms"), "a sum of the parts above it, whose bounds are theirs")
     note = ""
     if rest:

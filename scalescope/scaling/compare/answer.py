@@ -59,10 +59,13 @@ class CountedWork(msgspec.Struct, kw_only=True, frozen=True):
 
     baseline_calls: int
     other_calls: int
-    change_ms: float | None = None  # of kernels that one side alone launches; None: there are none, or others in turn
+    change_ms: float | None = (
+        None  # of kernels that one side alone launches; None: none, others in turn, or smaller ones
+    )
     low_ms: float | None = None  # bounds, by what the kind's kernels vary by: their time has a sign
     high_ms: float | None = None
     rank: int | None = None  # whose step it is of, where no other rank's launches another number
+    resized: bool = False  # the side with more of them has smaller ones: their number tells of no more work
 
 
 class PartChange(msgspec.Struct, kw_only=True, frozen=True):

@@ -186,7 +186,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     matched = match_sides(baseline, other, rank, work.rate)
     if (differs := _batch_differs(baseline, other, matched)) is not None:
         return _refused(names, "another_batch", [differs, *work.notes], baseline, other, ())
-    parts = with_work(found.parts, baseline, other, matched.alone_us, alone)
+    parts = with_work(found.parts, baseline, other, matched.alone_us, alone, matched.resized)
     changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
     untold = baseline.cores_untold or other.cores_untold

@@ -23,6 +23,9 @@ _NAMED = 0.5
 _SAME_BLOCKS = 0.02
 #: Kernels whose grids grow with what they have to do.
 _BY_ELEMENTS = (ELEMENTWISE, COPIES, NORMALISATION, LOSS)
+#: An operator's calls are smaller on a side where those that both sides have take so much less there; and a kind's are
+#: where that is of so much of what one side has besides.
+_SMALLER, _OF_BESIDES = 0.75, 0.1
 #: How what is left over of a kind is told, all in one row.
 _OF_KINDS: tuple[MatchedBy, ...] = ("kind", "only_baseline", "only_other")
 
@@ -38,6 +41,7 @@ class Matched(msgspec.Struct, frozen=True):
     notes: list[str]
     work_ratio: float | None = None  # OTHER's blocks over the baseline's in kernels that take one for so many elements
     alone_us: Mapping[str, tuple[float, float]] = {}  # by kind, µs a step of the baseline's and OTHER's that match none
+    resized: frozenset[str] = frozenset()  # kinds of which one side's calls are more and smaller: no work besides
 
 
 class _Pair(msgspec.Struct, frozen=True):
@@ -104,7 +108,8 @@ def match_tables(here: CallTable, there: CallTable, rate: float = 1.0, precision
         expected = expected_ratio(bound, here.device, there.device, precision)
         rows[at] = msgspec.structs.replace(row, bound=bound, expected_ratio=expected)
     ratio = _work_ratio(pairs) if here.device == there.device else None
-    return Matched(rows, matched_share(pairs), notes, ratio, _alone(pairs, rate))
+    resized = _resized(pairs, rate) if here.device == there.device else frozenset[str]()
+    return Matched(rows, matched_share(pairs), notes, ratio, _alone(pairs, rate), resized)
 
 
 def _pairs(here: CallTable, there: CallTable) -> tuple[list[_Pair], list[str]]:
@@ -181,6 +186,27 @@ def _alone(pairs: Sequence[_Pair], rate: float) -> dict[str, tuple[float, float]
                 before, after = found.get(kind := kind_of(kernel.name), (0.0, 0.0))
                 found[kind] = (before + kernel.us, after) if side == "here" else (before, after + rate * kernel.us)
     return found
+
+
+def _resized(pairs: Sequence[_Pair], rate: float) -> frozenset[str]:
+    """Return the kinds of which one side calls operators more often, each time with less to do: a batch in pieces."""
+    both: dict[str, tuple[float, float]] = {}
+    for pair in pairs:
+        if pair.here is not None and pair.there is not None:
+            before, after = both.get(pair.here.token, (0.0, 0.0))
+            both[pair.here.token] = (before + pair.here.us, after + rate * pair.there.us)
+    whole: dict[tuple[str, _Side], float] = {}
+    smaller: dict[tuple[str, _Side], float] = {}
+    for pair in pairs:
+        for at, side in enumerate(_SIDES):
+            call, beside = pair.side(side), pair.side(_SIDES[1 - at])
+            if call is None or beside is not None:
+                continue
+            own, others = (both.get(call.token, (0.0, 0.0))[which] for which in (at, 1 - at))
+            key = (call.kind, side)
+            whole[key] = whole.get(key, 0.0) + call.us
+            smaller[key] = smaller.get(key, 0.0) + (call.us if own < _SMALLER * others else 0.0)
+    return frozenset(key[0] for key, us in smaller.items() if us > _OF_BESIDES * whole[key])
 
 
 def _work_ratio(pairs: Sequence[_Pair]) -> float | None:

@@ -5,7 +5,7 @@ in every step. So where each side launches the same number in every recorded ste
 differ, more (or less) is done: that is no matter of intervals. On a CPU a kernel is an operator of the loop's thread.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -45,10 +45,11 @@ def with_work(
     other: Measurement,
     alone_us: Mapping[str, tuple[float, float]],
     rank: int | None = None,
+    resized: Collection[str] = (),
 ) -> list[PartChange]:
     """Return the parts, each kernel kind with its kernels' number on both sides, where every step says the same.
 
-    `alone_us`: see Matched; `rank`: see rank_with_other_work.
+    `alone_us`, `resized`: see Matched; `rank`: see rank_with_other_work.
     """
     fewer, more = (sum(us[at] for us in alone_us.values()) for at in (0, 1))
     # where both sides have kernels of their own, those were exchanged for others, maybe of another kind (a compiled
@@ -56,10 +57,28 @@ def with_work(
     sign = 1 if fewer <= _EXCHANGED * more else -1 if more <= _EXCHANGED * fewer else 0
     return [
         msgspec.structs.replace(
-            part, work=_work(part, (baseline, other), alone_us.get(part.name, (0.0, 0.0)), sign, rank)
+            part,
+            work=_sized(
+                part,
+                _work(part, (baseline, other), alone_us.get(part.name, (0.0, 0.0)), sign, rank),
+                smaller=part.name in resized,
+            ),
         )
         for part in parts
     ]
+
+
+def _sized(part: PartChange, work: CountedWork | None, *, smaller: bool) -> CountedWork | None:
+    """Return a part's work, of no time where its calls got smaller, or would be more than the part can have changed."""
+    if work is None or work.baseline_calls == work.other_calls:
+        return work
+    own = work.rank is None or work.rank == part.rank
+    beyond = work.change_ms is not None and own and not part.low_ms <= work.change_ms <= part.high_ms
+    if not smaller and not beyond:
+        return work
+    return CountedWork(
+        baseline_calls=work.baseline_calls, other_calls=work.other_calls, rank=work.rank, resized=smaller
+    )
 
 
 def _work(
