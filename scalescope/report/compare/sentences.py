@@ -75,8 +75,16 @@ def headline(answer: Comparison) -> str:
     return (
         f"{whose}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
         f"(95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): {signed(change, low, high)}"
-        f"{_for_want_of_cores(answer)}{_where(answer)}{besides(answer)}."
+        f"{_for_want_of_cores(answer)}{_found_first(answer, here, there)}{_where(answer)}{besides(answer)}."
     )
+
+
+def _found_first(answer: Comparison, here: str, there: str) -> str:
+    """Return what the longer side's own analysis begins with, where the other's has no such cause; "" else."""
+    if not answer.alone:
+        return ""
+    mine, theirs = (there, here) if answer.alone[0].side == "other" else (here, there)
+    return f"; found first in {mine}, and not in {theirs}: {line(answer.alone[0].finding).removesuffix('.')}"
 
 
 def _once_each(answer: Comparison, hidden_ms: float) -> str:
@@ -103,11 +111,12 @@ def _where(answer: Comparison) -> str:
         return "; where it lies is not known: there are no traces on both sides"
     told = moved(answer)
     if not told:
-        return ", and of no single part is the change beyond noise"
+        return f"{'; ' if answer.alone else ', and '}of no single part is the change beyond noise"
     words = [f"{part_name(one)} {told_change(one)}{because(one, answer)}" for one in told[:MOST_NAMED]]
     rest = [one for one in answer.parts if one not in told[:MOST_NAMED]]
     within = all(one.within_noise for one in rest)
-    return f", of which {', '.join(words)}" + (", the rest within noise" if within and rest else "")
+    of = "; sure of its parts is: " if answer.alone else ", of which "
+    return f"{of}{', '.join(words)}" + (", the rest within noise" if within and rest else "")
 
 
 def recurring_sentence(answer: Comparison) -> str:
@@ -249,7 +258,7 @@ def alone_sentences(answer: Comparison) -> list[str]:
     rest = [one for one in answer.alone if one is not lead]
     told = [one for one in rest if not (one.finding.code == "host_stall" and one.finding.rank in still)]
     found = [f"Found in {here if one.side == 'baseline' else there} alone: {line(one.finding)}" for one in told]
-    if not found:
+    if not found or answer.verdict != "same":  # beyond noise the first sentence has it
         return []
     if lead is not None:
         return found  # the whole step is told beside that

@@ -12,7 +12,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.answer import FoundAlone, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
-from scalescope.scaling.finding import Code, Finding, ranks_of
+from scalescope.scaling.finding import Code, Cure, Finding, ranks_of
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_beyond_unsteadiness, is_of_the_job, was_unsteady
@@ -23,6 +23,8 @@ AnalysisOf = Callable[[Path], RunAnalysis]
 _MOST_RUNS = 6
 #: Of these no cause is known, or none that is the job's.
 _NO_CAUSE: tuple[Code, ...] = ("unsteady", "nothing", "profiler_cost")
+#: Faults of transfer that traces count, in every step alike: what they cost is a bound, that they are there is sure.
+_COUNTED: tuple[Cure, ...] = ("exchange_once",)
 #: Causes that are all there is of a part of the step: the other side has as much of one as it has of the part, though
 #: nothing is told of it there.
 _WHOLE_PARTS: dict[Code, str] = {"data_loading": "idle_data", "copies": "exposed_memory"}
@@ -33,13 +35,7 @@ _MOST = 0.5
 def found_alone(baseline: Measurement, other: Measurement, analysis_of: AnalysisOf) -> list[FoundAlone]:
     """Return what is sure in every run of one side, and none in any of the other's; most costly first."""
     sides = (baseline, other)
-    if sum(len(side.repeats) for side in sides) > _MOST_RUNS or not all(
-        one.windows for s in sides for one in s.repeats
-    ):
-        return []
-    try:
-        own = [[analysis_of(one.path) for one in side.repeats] for side in sides]
-    except UserError:
+    if (own := _analysed(sides, analysis_of)) is None:
         return []
     names: tuple[Side, Side] = ("baseline", "other")
     found = [
@@ -51,12 +47,52 @@ def found_alone(baseline: Measurement, other: Measurement, analysis_of: Analysis
     return sorted(found, key=lambda one: -(one.finding.ms or 0.0))
 
 
+def first_of_longer(
+    baseline: Measurement, other: Measurement, longer: Side, analysis_of: AnalysisOf
+) -> list[FoundAlone]:
+    """Return what the analysis of every run of the longer side finds first, where no run of the other side has that:
+    a fault that is counted, or what is sure of it; of steps whose change is beyond noise.
+    """
+    if (own := _analysed((baseline, other), analysis_of)) is None:
+        return []
+    mine, theirs = own if longer == "baseline" else own[::-1]
+    first = mine[0].findings[0]
+    counted = first.remedy is not None and first.remedy.cure in _COUNTED and first.ms is not None
+    if not counted:
+        sure = _in_all(mine, theirs)
+        told = bool(sure) and _is_same(sure[0], first)
+        return [FoundAlone(side=longer, finding=sure[0])] if told else []
+    everywhere = all(_cure_of(run.findings[0]) == _cure_of(first) for run in mine)
+    there = any(_cure_of(one) == _cure_of(first) for run in theirs for one in run.findings)
+    return [FoundAlone(side=longer, finding=first)] if everywhere and not there and not _lack_ranks(theirs) else []
+
+
+def _cure_of(finding: Finding) -> str | None:
+    return finding.remedy.cure if finding.remedy is not None else None
+
+
+def _analysed(sides: tuple[Measurement, Measurement], analysis_of: AnalysisOf) -> list[list[RunAnalysis]] | None:
+    """Return both sides' runs, analysed; None where they are many, or have no traces."""
+    repeats = [one for side in sides for one in side.repeats]
+    if len(repeats) > _MOST_RUNS or not all(one.windows for one in repeats):
+        return None
+    try:
+        found = [[analysis_of(one.path) for one in side.repeats] for side in sides]
+    except UserError:
+        return None
+    return found if all(run.findings for own in found for run in own) else None
+
+
+def _lack_ranks(runs: Sequence[RunAnalysis]) -> bool:
+    return any(run.quality.missing_ranks or run.quality.left_out_ranks for run in runs)
+
+
 def _in_all(mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis]) -> list[Finding]:
     """Return the first run's causes that every run of its side has, and no run of the other.
 
     None where a run of the other lacks a rank's trace: that rank may have the same.
     """
-    if any(run.quality.missing_ranks or run.quality.left_out_ranks for run in theirs):
+    if _lack_ranks(theirs):
         return []
     references = [run.findings for run in theirs]
     alone = [[one for one in beside_reference(run.findings, references) if _is_told(run, one)] for run in mine]

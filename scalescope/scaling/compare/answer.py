@@ -258,7 +258,8 @@ class Comparison(msgspec.Struct, kw_only=True):
     late: LateChange | None = None  # beyond noise; None: nobody is, or rows do not tell
     places: PlacesChange | None = None  # None: the same ranks have most to do, or nothing tells
     recurring: RecurringChange | None = None  # None: no side has any, or one is too short to tell
-    alone: list[FoundAlone] = []  # only where the step's change is within noise
+    #: Of a step's change within noise; beyond it, where its parts tell little, what the longer side finds first.
+    alone: list[FoundAlone] = []
     kernels: list[KernelChange] = []
     matched_share: float | None = None  # of the kernels' time on both sides, what has a counterpart
     points: list[PointChange] = []  # of sweeps

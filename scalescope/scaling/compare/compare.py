@@ -10,8 +10,8 @@ from scalescope.scaling.answer_rows import Basis
 from scalescope.scaling.compare.alike.environment import differing
 from scalescope.scaling.compare.alike.ranks_held import of_ranks_held
 from scalescope.scaling.compare.alike.same_work import amounts, same_work
-from scalescope.scaling.compare.alone import AnalysisOf, found_alone
-from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, LateChange, Reason, Verdict
+from scalescope.scaling.compare.alone import AnalysisOf, first_of_longer, found_alone
+from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, LateChange, Reason, Side, Verdict
 from scalescope.scaling.compare.difference import Difference, as_both_split, difference
 from scalescope.scaling.compare.gate import Limit, judge
 from scalescope.scaling.compare.kernels.gaps import standing_gaps
@@ -25,6 +25,8 @@ from scalescope.scaling.compare.rows.places import places_change
 from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.sweeps.comparison import describe_row
 
+#: Where parts that changed for sure tell less of a step's change, what tells it is asked of the runs' own analyses.
+_TOLD = 0.5
 _CORES_UNTOLD = (
     "nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs differ by "
     "more than these bounds"
@@ -162,11 +164,21 @@ def _compared(
     baseline: Measurement, other: Measurement, limits: Sequence[Limit], analysis_of: AnalysisOf | None
 ) -> Comparison:
     answer = _runs(baseline, other) if baseline.repeats else _sweeps(baseline, other)
-    same_steps = answer.kind == "run" and answer.verdict == "same" and answer.by_rate is None
+    same_steps = answer.kind == "run" and answer.by_rate is None and answer.verdict != "not_comparable"
     if analysis_of is not None and same_steps and not answer.on_both_sides:
-        answer.alone = found_alone(baseline, other, analysis_of)
+        if answer.verdict == "same":
+            answer.alone = found_alone(baseline, other, analysis_of)
+        elif answer.parts and _sure_share(answer) < _TOLD:
+            longer: Side = "other" if answer.verdict == "slower" else "baseline"
+            answer.alone = first_of_longer(baseline, other, longer, analysis_of)
     answer.gate = [judge(limit, answer, baseline, other) for limit in limits]
     return answer
+
+
+def _sure_share(answer: Comparison) -> float:
+    """Return how much of a step's change the parts tell that changed for sure."""
+    told = sum(one.told_ms or 0.0 for one in answer.parts if answer.is_sure(one) or one.more_done)
+    return told / answer.change_ms if answer.change_ms else 0.0
 
 
 def _runs(baseline: Measurement, other: Measurement) -> Comparison:
