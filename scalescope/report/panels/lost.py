@@ -51,7 +51,7 @@ def lost_table(losses: Sequence[RankLoss]) -> tuple[Table, list[str]]:
         [loss.rank, loss.from_step_ms, loss.to_step_ms, loss.growth_ms, *(ms.get(part.key) for part in present)]
         for loss, ms in zip(losses, found, strict=True)
     ]
-    reason = "the kernels of the two runs are too unlike to be laid side by side"
+    reason = "the kernels of the two runs are too unlike to be laid side by side, or one has more and smaller ones"
     split = {f"{part.key}_ms": reason for part in (INFLATION, MORE_WORK)}
     return Table(columns, rows, split | {"compute_ms": "told apart as slower and more compute"}), gone
 

@@ -13,11 +13,15 @@ from scalescope.scaling.answer_rows import PARTS, WaterfallPart
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.study_answer import Waterfall
-from scalescope.scaling.verdicts.inflation import growth_by_kind, match_kernels
+from scalescope.scaling.verdicts.inflation import KernelPair, growth_by_kind, match_kernels
 
 #: At least this share of the first run's compute must be in the second too, by name and ordinal, for a split to mean
 #: anything. What the second run computes beyond that is more work, however much.
 MATCHED_SHARE = 0.8
+
+#: A kernel is smaller where those that both runs have take so much less in the one that has more of them; and what it
+#: has besides of such is told to be no work where it takes so much of the compute.
+_SMALLER, _PIECES = Fraction(3, 4), Fraction(1, 20)
 
 _NS = Fraction(1, 1_000_000)
 
@@ -76,11 +80,23 @@ def compute_split(small: Sequence[KernelTable], large: Sequence[KernelTable]) ->
     """Return how much of the compute's growth is inflation and how much more work, in ns a step; they add up to it.
 
     None where too few of the small run's kernels are in the large one to tell (another model, other kernels chosen for
-    another shape).
+    another shape), or one run has more of them that are smaller (a batch in pieces): their number is then no work.
     """
     pairs = match_kernels(small, large)
     total = sum((pair.before.share * pair.before.time for pair in pairs), Fraction(0))
     matched = sum((pair.before.share * pair.before.time for pair in pairs if pair.after.share), Fraction(0))
-    if total == 0 or matched < MATCHED_SHARE * total:
+    if total == 0 or matched < MATCHED_SHARE * total or _in_pieces(pairs) > _PIECES * total:
         return None
     return sum((pair.inflation for pair in pairs), Fraction(0)), sum((pair.more_work for pair in pairs), Fraction(0))
+
+
+def _in_pieces(pairs: Sequence[KernelPair]) -> Fraction:
+    """Return what kernels take that one run has more of, and smaller ones of the same names than the other's, ns."""
+    sums: dict[str, list[Fraction]] = {}
+    for pair in pairs:
+        both = min(pair.before.share, pair.after.share)
+        own = sums.setdefault(pair.name, [Fraction(0)] * 4)
+        for at, one in enumerate((pair.before, pair.after)):
+            own[at] += both * one.time
+            own[2 + at] += (one.share - both) * one.time
+    return sum((own[2 + at] for own in sums.values() for at in (0, 1) if own[at] < _SMALLER * own[1 - at]), Fraction(0))
