@@ -55,7 +55,7 @@ def analyze_against(
     """
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
     from scalescope.scaling.compare.lost import lost_time, with_noise
-    from scalescope.scaling.verdicts.reference import beside_reference, is_sure, tells_where
+    from scalescope.scaling.verdicts.reference import beside_reference, is_counted, is_sure, tells_where
 
     here = explain_windows(run, jobs, executor, for_replay=True)
     good = [explain_windows(path, jobs, executor, for_replay=True) for path in references]
@@ -69,7 +69,9 @@ def analyze_against(
                             "same job, undisturbed")  # fmt: skip
     found = _completed(run, here, jobs, executor, outlook, None)
     whole = not found.lost[0].reference_lacks  # else a rank whose trace is missing may have the same causes
-    if whole and not tells_where(found.lost) and any(is_sure(one) for one in found.findings[:1]):
+    first = found.findings[:1]
+    untold = not tells_where(found.lost) and any(map(is_sure, first))
+    if whole and (untold or any(map(is_counted, first))):
         own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None).findings
                for path, one in zip(references, good, strict=True)]  # fmt: skip
         found.findings = beside_reference(found.findings, own)

@@ -12,9 +12,9 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.answer import FoundAlone, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
-from scalescope.scaling.finding import Code, Cure, Finding, ranks_of
+from scalescope.scaling.finding import Code, Finding, ranks_of
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
-from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
+from scalescope.scaling.verdicts.reference import beside_reference, is_counted, is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_beyond_unsteadiness, is_of_the_job, was_unsteady
 
 AnalysisOf = Callable[[Path], RunAnalysis]
@@ -23,8 +23,6 @@ AnalysisOf = Callable[[Path], RunAnalysis]
 _MOST_RUNS = 6
 #: Of these no cause is known, or none that is the job's.
 _NO_CAUSE: tuple[Code, ...] = ("unsteady", "nothing", "profiler_cost")
-#: Faults of transfer that traces count, in every step alike: what they cost is a bound, that they are there is sure.
-_COUNTED: tuple[Cure, ...] = ("exchange_once",)
 #: Causes that are all there is of a part of the step: the other side has as much of one as it has of the part, though
 #: nothing is told of it there.
 _WHOLE_PARTS: dict[Code, str] = {"data_loading": "idle_data", "copies": "exposed_memory"}
@@ -57,18 +55,8 @@ def first_of_longer(
         return []
     mine, theirs = own if longer == "baseline" else own[::-1]
     first = mine[0].findings[0]
-    counted = first.remedy is not None and first.remedy.cure in _COUNTED and first.ms is not None
-    if not counted:
-        sure = _in_all(mine, theirs)
-        told = bool(sure) and _is_same(sure[0], first)
-        return [FoundAlone(side=longer, finding=sure[0])] if told else []
-    everywhere = all(_cure_of(run.findings[0]) == _cure_of(first) for run in mine)
-    there = any(_cure_of(one) == _cure_of(first) for run in theirs for one in run.findings)
-    return [FoundAlone(side=longer, finding=first)] if everywhere and not there and not _lack_ranks(theirs) else []
-
-
-def _cure_of(finding: Finding) -> str | None:
-    return finding.remedy.cure if finding.remedy is not None else None
+    found = _in_all(mine, theirs, counted=True)
+    return [FoundAlone(side=longer, finding=one) for one in found[:1] if _is_same(one, first)]
 
 
 def _analysed(sides: tuple[Measurement, Measurement], analysis_of: AnalysisOf) -> list[list[RunAnalysis]] | None:
@@ -87,15 +75,19 @@ def _lack_ranks(runs: Sequence[RunAnalysis]) -> bool:
     return any(run.quality.missing_ranks or run.quality.left_out_ranks for run in runs)
 
 
-def _in_all(mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis]) -> list[Finding]:
+def _in_all(mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis], *, counted: bool = False) -> list[Finding]:
     """Return the first run's causes that every run of its side has, and no run of the other.
 
-    None where a run of the other lacks a rank's trace: that rank may have the same.
+    `counted`: also those that are counted, though no more than a bound is known of their cost. None where a run of the
+    other lacks a rank's trace: that rank may have the same.
     """
     if _lack_ranks(theirs):
         return []
     references = [run.findings for run in theirs]
-    alone = [[one for one in beside_reference(run.findings, references) if _is_told(run, one)] for run in mine]
+    alone = [
+        [one for one in beside_reference(run.findings, references) if _is_told(run, one, counted=counted)]
+        for run in mine
+    ]
     return [one for one in alone[0] if all(any(_is_same(one, other) for other in own) for own in alone[1:])]
 
 
@@ -113,11 +105,17 @@ def _part_ms(side: Measurement, part: str, ranks: Sequence[int]) -> float:
     at = KEYS.index(part)
     windows = [window.ranks for one in side.repeats for window in one.windows]
     own = {rank: fmean(w[rank][at] for w in windows if rank in w) for rank in {rank for w in windows for rank in w}}
-    return fmean(own[rank] for rank in ranks) if ranks and all(rank in own for rank in ranks) else max(own.values())
+    return (
+        fmean(own[rank] for rank in ranks)
+        if ranks and all(rank in own for rank in ranks)
+        else max(own.values(), default=0.0)
+    )
 
 
-def _is_told(run: RunAnalysis, finding: Finding) -> bool:
+def _is_told(run: RunAnalysis, finding: Finding, *, counted: bool = False) -> bool:
     """Tell whether a cause is the job's for sure, and not in the other side's runs."""
+    if counted and is_counted(finding):
+        return is_not_in_reference(finding)
     if finding.code in _NO_CAUSE or is_wait_for_cores(finding) or (finding.low_ms or 0.0) <= 0:
         return False
     by_machine = was_unsteady(run) and not is_beyond_unsteadiness(run, finding)

@@ -5,16 +5,23 @@ from collections.abc import Sequence
 import msgspec
 
 from scalescope.scaling.answer import RankLoss
-from scalescope.scaling.finding import Code, Finding, is_lost_in_noise
+from scalescope.scaling.finding import Code, Cure, Finding, is_lost_in_noise
 
 #: A cause that costs a reference less than this share of what it costs the run is none there: no cost is known to a
 #: tenth, and mending nine tenths of it is mending it.
 _NONE_BESIDE = 0.1
+#: Faults of transfer that traces count, in every step alike: what they cost is a bound, that they are there is sure.
+_COUNTED: tuple[Cure, ...] = ("exchange_once",)
 
 
 def is_sure(finding: Finding) -> bool:
     """Tell whether a cause costs something for certain, whatever noise there is."""
     return bool(finding.ms) and bool(finding.low_ms) and not finding.at_most and not is_lost_in_noise(finding)
+
+
+def is_counted(finding: Finding) -> bool:
+    """Tell whether a cause is counted in the traces, though what it costs is not known but for a bound."""
+    return finding.ms is not None and finding.remedy is not None and finding.remedy.cure in _COUNTED
 
 
 def tells_where(losses: Sequence[RankLoss]) -> bool:
@@ -31,7 +38,7 @@ def tells_where(losses: Sequence[RankLoss]) -> bool:
 def is_not_in_reference(finding: Finding) -> bool:
     """Tell whether a cause is there for sure, and not in the reference."""
     told = finding.reference_ms
-    return told is not None and is_sure(finding) and told < _NONE_BESIDE * (finding.ms or 0.0)
+    return told is not None and (is_sure(finding) or is_counted(finding)) and told < _NONE_BESIDE * (finding.ms or 0.0)
 
 
 def beside_reference(findings: Sequence[Finding], references: Sequence[Sequence[Finding]]) -> list[Finding]:
@@ -43,10 +50,11 @@ def beside_reference(findings: Sequence[Finding], references: Sequence[Sequence[
     if not all(map(_tells_its_causes, references)):
         return list(findings)
 
-    def most(code: Code) -> float:
-        return max((_may_cost_ms(one) for own in references for one in own if one.code == code), default=0.0)
+    def most(code: Code, *, counted: bool) -> float:
+        alike = [one for own in references for one in own if one.code == code and (is_counted(one) or not counted)]
+        return max(map(_may_cost_ms, alike), default=0.0)
 
-    return [msgspec.structs.replace(one, reference_ms=most(one.code)) for one in findings]
+    return [msgspec.structs.replace(one, reference_ms=most(one.code, counted=is_counted(one))) for one in findings]
 
 
 def _tells_its_causes(findings: Sequence[Finding]) -> bool:
