@@ -138,10 +138,30 @@ def test_a_thread_of_the_ranks_own_is_named_where_it_uses_as_much_as_is_waited_f
         keep(run, [])
         first = run.findings[0]
         assert first.rank == 0 and first.remedy is not None
-        assert ("Thread-1 (spin), uses 0.50 of a core" in because(first)) == named, because(first)
-        assert first.remedy.cure == ("free_interpreter" if named else "free_cores")
+        told_so = "Thread-1 (spin), uses 0.50 of one beside the 2 threads that compute on 2 cores"
+        assert (told_so in because(first)) == named, because(first)
+        assert first.remedy.cure == ("core_for_thread" if named else "free_cores")
         keep(run, run.findings)
         assert len(run.findings) == 1, "told once, however often"
+
+
+@pytest.mark.parametrize(("cores", "named"), [((2, 2), True), (None, True), ((2, 4), False)])
+def test_a_thread_that_takes_turns_with_its_loop_needs_a_core_and_no_other_process(
+    tmp_path: Path, cores: tuple[int, int] | None, named: bool
+) -> None:
+    """*Let another process do what a thread does in Python* was advised on two cores that two ranks compute on: tried,
+    the steps were as long, as the process took the same core. Where cores are left, others have those waited for.
+    """
+    folder = RunFolder.create(tmp_path / "run", "train", "what: mlp\n")
+    folder.write_recording(RecordingFacts(threads=[BusyThread(rank=1, name="Thread-1 (spin)", cores=0.62)]))
+    run = told(rows(BESIDE_OTHERS), [], cores)
+    _add_own_threads(run, folder)
+    keep(run, [])
+    verdict = run_verdict(run)
+    assert ("Thread-1 (spin)" in verdict.headline) == named and "interpreter's lock" not in verdict.headline
+    advised = "give the thread beside the training loop a core of its own, or let it do less while steps run: 62.5 ms"
+    assert verdict.advice.startswith(advised if named else "give each rank cores of its own: 62.5 ms"), verdict.advice
+    assert "another process" not in verdict.advice
 
 
 @pytest.mark.parametrize(("rank", "cores", "named"), [(1, 0.6, True), (1, 0.1, False), (0, 0.9, False)])

@@ -108,6 +108,16 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the job's own threads alone take turns on its cores."""
         return self.threads is not None and self.cores is not None and self.threads > self.cores
 
+    @property
+    def own_thread_takes_turns(self) -> bool:
+        """Whether a thread of the rank's own has a core that the ranks need: with theirs it needs more than there are.
+
+        Where cores are left for it, others have those that are waited for.
+        """
+        if self.own_thread is None or self.threads is None or self.cores is None:
+            return self.own_thread is not None
+        return self.threads + (self.own_thread_cores or 0.0) > self.cores
+
 
 #: Of what steps differ by: waits for cores are why they do, where they are so much of it.
 _IS_WHY = 0.5

@@ -60,6 +60,7 @@ Cure = Literal[
     "tensors_not_objects",  # are to be exchanged
     "do_less_often",  # what some steps do beside training
     "free_cores",
+    "core_for_thread",  # of a rank's own process, which takes turns with the loop
     "free_interpreter",  # of what another thread of the process computes in Python
     "fewer_threads",
     "cheaper_workers",  # of loaders, on the cores that ranks compute on

@@ -77,9 +77,14 @@ CURES: dict[Cure, CureText] = {
         "quiet the machine (top names what else runs) and run again; taskset or numactl a rank, OMP_NUM_THREADS; where "
         "top -H shows a busy thread of the rank's own process, that thread's work in another process",
     ),
+    "core_for_thread": CureText(
+        "give the thread beside the training loop a core of its own, or let it do less while steps run",
+        "more cores for the ranks, or the thread's work between epochs or on another machine; in another process it "
+        "needs a core just the same",
+    ),
     "free_interpreter": CureText(
         "let another process do what a thread beside the training loop does in Python",
-        "py-spy dump on that rank names the thread; multiprocessing or loader workers for it",
+        "py-spy dump on that rank names the thread; multiprocessing or loader workers for it, with a core left for them",
     ),
     "fewer_threads": CureText(
         "compute with no more threads than there are cores",
@@ -367,7 +372,8 @@ ON_SEVERAL: dict[Cure, CureText] = {
     ),
     "free_interpreter": CureText(
         "let another process do what a thread beside the training loop does in Python",
-        "py-spy dump on one of the ranks names the thread; multiprocessing or loader workers for it",
+        "py-spy dump on one of the ranks names the thread; multiprocessing or loader workers for it, with a core left "
+        "for them",
     ),
 }
 

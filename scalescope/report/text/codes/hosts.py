@@ -176,10 +176,10 @@ def _waits_for_cores(finding: Finding) -> str:
     own = next((row for row in finding.evidence if row.name.startswith(f"{OWN_THREAD} ")), None)
     if own is not None and own.value is not None:
         name, whose = own.name.removeprefix(OWN_THREAD).strip(), "a rank's" if finding.rank is None else "its"
-        return (
-            f"{waiting} for a core; a Python thread of {whose} own process, {name}, uses {own.value:.2f} of a core "
-            "beside the loop, and may hold the interpreter's lock"
-        )
+        text = f"{waiting} for a core; a Python thread of {whose} own process, {name}, uses {own.value:.2f} of one"
+        if threads is None or cores is None or threads.value is None or cores.value is None:
+            return f"{text} beside the loop"
+        return f"{text} beside {_computing(threads.value, cores.value)}"
     if threads is None or cores is None or threads.value is None or cores.value is None:
         return f"{waiting} for a core, {others}"
     count = round(threads.value)
@@ -187,6 +187,12 @@ def _waits_for_cores(finding: Finding) -> str:
     if threads.value > cores.value:
         return f"{waiting} for a core: {compute}"
     return f"{waiting} for a core, {others} ({compute})"
+
+
+def _computing(threads: float, cores: float) -> str:
+    """Return what computes on a host's cores, beside which another thread takes turns."""
+    count = round(threads)
+    return f"the {counted(count, 'thread')} that compute{'s' * (count == 1)} on {counted(round(cores), 'core')}"
 
 
 def _threads_on_cores(finding: Finding) -> tuple[int, int]:

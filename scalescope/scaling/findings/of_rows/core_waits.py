@@ -67,8 +67,8 @@ def _threads(waits: CoreWaits) -> list[EvidenceRow]:
 def _finding(waits: CoreWaits) -> Finding:
     figures = _threads(waits)
     remedy = Remedy(cure="free_cores")
-    if waits.own_thread is not None:  # it runs Python beside the loop, and has the interpreter meanwhile
-        remedy = Remedy(cure="free_interpreter")
+    if waits.own_thread_takes_turns:  # what is ready to run waits for a core, and never for the interpreter's lock
+        remedy = Remedy(cure="core_for_thread")
         figures.append(
             EvidenceRow(kind="figure", name=f"{OWN_THREAD} {waits.own_thread}", value=waits.own_thread_cores)
         )
