@@ -45,6 +45,7 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[int, ...]  # the ProfilerSteps' numbers
     ns: tuple[int, ...]
     at_most_ns: tuple[int, ...] | None = None
+    by_rank_ns: tuple[tuple[int, ...], ...] = ()  # of what all ranks load for: a rank each, what it does in each step
     own_ns: tuple[tuple[int, int], ...] = ()  # of all ranks: each one's mean a step, where it is longer than `ns` tells
     beyond_ns: tuple[int, ...] | None = None  # of one rank: what `ns` is cut from, below 0 where the others take longer
     evidence: tuple[HostFigure, ...]

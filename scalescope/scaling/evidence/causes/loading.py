@@ -1,6 +1,7 @@
 """Who loads data longer than the other ranks do, and what all ranks take for it."""
 
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps, against_others
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
@@ -28,7 +29,8 @@ def loading_causes(common: CommonSteps) -> list[HostCause]:
             found.append(_cause(common, rank, excess[at], others_ns, beyond[at]))
     base = loading.min(axis=0)
     if np.median(base) >= _SHARE_OF_ALL * common.step_ns:
-        found.append(_cause(common, None, base, None))
+        by_rank_ns = tuple(tuple(own) for own in loading.tolist())
+        found.append(replace(_cause(common, None, base, None), by_rank_ns=by_rank_ns))
     return found
 
 

@@ -124,15 +124,17 @@ def _without_chance(causes: Sequence[HostCause]) -> list[HostCause]:
 def _usual(scene: Scene, loading: HostCause) -> Interval | None:
     """Return what all ranks load for in the median step, ms, from the shortest to the mean one.
 
-    Where hosts compute, on cores that others use, and a few steps load for longer by no more than a scheduler's turn;
-    else None. Of a window's few steps a turn is a large share, and it is no loader's.
+    Where hosts compute, on cores that others use, and each rank loads in a few steps for longer, or in none, by no more
+    than a scheduler's turn; else None. Of a window's few steps a turn is a large share, and it is no loader's.
     """
     median = statistics.median(loading.ns)
-    longer = [ns for ns in loading.ns if ns > _LONGER * median]
-    few = 0 < len(longer) <= _FEW * len(loading.ns) and max(longer) - median <= _TURN_NS
-    if not scene.replayer.on_cpu or not few:
+    by_rank = loading.by_rank_ns or (loading.ns,)
+    longer = [[ns for ns in own if ns > _LONGER * median] for own in by_rank]
+    few = any(longer) and all(len(own) <= _FEW * len(loading.ns) for own in longer)
+    if not scene.replayer.on_cpu or not few or max(map(max, filter(None, longer))) - median > _TURN_NS:
         return None
-    return Interval(median / 1e6, min(loading.ns) / 1e6, max(median, statistics.fmean(loading.ns)) / 1e6)
+    longest = [max(of_step) for of_step in zip(*by_rank, strict=True)]  # the others wait for it
+    return Interval(median / 1e6, min(loading.ns) / 1e6, max(median, statistics.fmean(longest)) / 1e6)
 
 
 def _is_an_interruption(stall: HostCause, causes: Sequence[HostCause]) -> bool:
