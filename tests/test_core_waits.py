@@ -91,6 +91,23 @@ def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_
     assert again.findings == run.findings
 
 
+def test_a_cause_that_is_little_of_the_step_is_not_told_beside_the_waits() -> None:
+    """*Beside it loading data costs 1.8 ms* was in the first sentence, and the advice, of steps of 76 ms or 94 by turns.
+
+    What a rank launches beyond the others is no chance, however little.
+    """
+    little = Finding(code="data_loading", ms=3.0, low_ms=1.0, high_ms=5.0, fraction=0.02, backed="replay",
+                     remedy=Remedy(cure="load_ahead"))  # fmt: skip
+    counted = EvidenceRow(kind="figure", name=BESIDES, calls=3.0, value=3.0)
+    own = msgspec.structs.replace(little, code="own_work", rank=1, evidence=(counted,), remedy=Remedy(cure="even_out"))
+    much = msgspec.structs.replace(little, ms=9.0, low_ms=7.0, high_ms=11.0, fraction=0.05)
+    for finding, told_beside in ((little, False), (own, True), (much, True)):
+        run = told(rows(BESIDE_OTHERS), [finding])
+        assert {one.code for one in run.findings} == {"host_starved", finding.code}
+        verdict = run_verdict(run)
+        assert ("Beside it" in verdict.headline) == ("beside that" in verdict.advice) == told_beside
+
+
 def test_a_cause_that_costs_more_comes_first_and_the_waits_beside_it() -> None:
     dear = msgspec.structs.replace(STALL, ms=90.0, low_ms=80.0, high_ms=99.0)
     headline = run_verdict(told(rows(BESIDE_OTHERS), [dear])).headline

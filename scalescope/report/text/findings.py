@@ -32,6 +32,7 @@ from scalescope.scaling.finding import (
     Finding,
     is_all_of_it,
     is_certain,
+    is_counted,
     is_late,
     is_lost_in_noise,
     is_now_and_then,
@@ -39,7 +40,7 @@ from scalescope.scaling.finding import (
     is_within_noise,
     ranks_of,
 )
-from scalescope.scaling.finding_order import as_costly, hidden_by_noise, hiding, weight, worth_leading
+from scalescope.scaling.finding_order import LITTLE, as_costly, hidden_by_noise, hiding, weight, worth_leading
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
@@ -132,13 +133,14 @@ def beside_waits(findings: Sequence[Finding]) -> Finding | None:
     """Return what is said beside what comes first where that is waiting for cores: the first cause that is sure.
 
     Or that ranks wait for cores, where such a cause comes first. Neither has to do with the other: a cause in the job
-    is there on any machine, and what has its cores may be none of the job's. None where only one of them is told.
+    is there on any machine, and what has its cores may be none of the job's. None where only one of them is told, or
+    the other one is little of the step.
     """
     sure = [one for one in findings if is_wait_for_cores(one) or is_of_the_job(one)]
     if len(sure) < 2 or sure[0] is not findings[0]:
         return None
     if is_wait_for_cores(sure[0]):
-        return sure[1]
+        return next((one for one in sure[1:] if (one.fraction or 0.0) >= LITTLE or is_counted(one.evidence)), None)
     return next((one for one in sure if is_wait_for_cores(one)), None)
 
 
