@@ -86,7 +86,9 @@ def exchanged(finding: Finding, *, alone: bool = True) -> str:
     calls = round(moved.calls)
     text = f"in {calls} collectives a step, most of them {moved.name}" if calls > 1 else f"in one {moved.name} a step"
     if passes is not None and passes.calls is not None:
-        return f"{text}: gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
+        each = f"gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
+        cores = "; the others may take cores from the compute as well" if finding.at_least else ""
+        return f"{text}: {each}, where the last exchange would do{cores}"
     bytes_each = size.value if size is not None else None
     text += f", {_SIZELESS}" if bytes_each is None else f", of {_bytes(bytes_each)} in the median"
     if told := next((words for name, words in _MOSTLY.items() if row_of(finding, name) is not None), ""):

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Collective
@@ -85,10 +87,12 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
         EvidenceRow(kind="figure", name=EXPOSED, ms=bare, share=bare / step_ms),
         EvidenceRow(kind="activity", name=operation, calls=calls, ms=took),
     ]
-    most = bare
+    most, least = bare, None
     cure = Remedy(cure="send_less")
     if passes > 1:
-        # what a pass does not exchange waits for no rank, unless one is late, and is copied into no bucket
+        # what a pass does not exchange takes no cores from the compute either, which no part of the step tells
+        least = bare * (1 - 1 / passes)
+        # and it waits for no rank, unless one is late, and is copied into no bucket
         waits = 0.0 if any(one.rank is not None for one in told) else parts["exposed_wait"]
         most = (bare + waits + _in_buckets_ms(records)) * (1 - 1 / passes)
         rows.append(EvidenceRow(kind="figure", name=PASSES, calls=passes))
@@ -101,7 +105,10 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
         rows.append(EvidenceRow(kind="figure", name=kind[0], share=kind[1]))  # of the transfer's time
     if sizes:
         rows.append(EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
-    return [bound_of("exposed_transfer", most, step_ms, rows, cure)]
+    found = bound_of("exposed_transfer", most, step_ms, rows, cure)
+    if least is None:
+        return [found]
+    return [replace(found, ms=least, low_ms=least, fraction=least / step_ms, at_most=False, at_least=True)]
 
 
 def _mostly(held: Sequence[Collective], calls: float, records: Mapping[int, RankRecord]) -> tuple[Cure, float] | None:
