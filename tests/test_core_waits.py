@@ -92,7 +92,7 @@ def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_
 
 
 def test_a_cause_that_is_little_of_the_step_is_not_told_beside_the_waits() -> None:
-    """*Beside it loading data costs 1.8 ms* was in the first sentence, and the advice, of steps of 76 ms or 94 by turns.
+    """*Beside it loading data costs 1.8 ms* was in the first sentence, and the advice, of steps of 62 to 94 ms.
 
     What a rank launches beyond the others is no chance, however little.
     """

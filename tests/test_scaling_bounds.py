@@ -16,7 +16,11 @@ from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import Collective, RankSplit, Split, StepSplit
 from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy, is_all_of_it
 from scalescope.scaling.finding_order import as_costly, ranked
-from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer, broadcasts_buffers
+from scalescope.scaling.findings.bounds.bare_transfer import (
+    backward_passes,
+    bare_transfer,
+    broadcasts_buffers,
+)
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.bounds.rank_apart import ranks_apart, with_ranks_apart
 from scalescope.scaling.findings.derived import keep
@@ -351,37 +355,6 @@ def test_only_many_quick_collectives_of_unknown_sizes_may_be_small_ones(
     assert found.remedy is not None and (found.remedy.cure, found.at_most) == (cure, True)
     assert [found.low_ms, found.ms, found.high_ms] == pytest.approx([0.0, most_ms, most_ms])
     assert ("no fault is found" in because(found)) is (cure == "send_less")
-
-
-def test_gradients_of_several_backward_passes_cost_all_but_the_last_whatever_else_is_found() -> None:
-    passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
-    (found,) = bare_transfer(bare_run(8, 1.5), passes, [launching(28.0)])
-    assert found.remedy is not None and found.remedy.cure == "exchange_once"
-    assert found.ms == pytest.approx(30 * 3 / 4)
-    assert "gradients are exchanged in each of the step's 4 backward passes" in headline(found, 90.0, 2)
-
-
-def test_what_is_not_exchanged_waits_for_nobody_and_is_copied_into_no_bucket() -> None:
-    """Of four exchanges of a step at most 34.9 ms were told; with one in place of four it took 58 ms less.
-
-    What moves the data has the cores that compute meanwhile, and what that costs no part of the step tells.
-    """
-    run = bare_run(8, 1.5, wait_ms=8.0)
-    passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
-    own = passes[0]
-    own.edges = [0, 100]
-    own.name = ["torch::distributed::reducer::mul_out", "aten::mm"]
-    own.start, own.end = [20, 40], [4_000_020, 60]
-    (found,) = bare_transfer(run, passes, [])
-    assert (found.at_most, found.at_least) == (False, True)
-    assert (found.ms, found.low_ms) == (pytest.approx(30 * 3 / 4), found.ms)
-    assert found.high_ms == pytest.approx((30 + 8 + 4) * 3 / 4)
-    told = headline(found, 90.0, 2)
-    assert "exposed transfer costs at least 22.5 ms" in told and "hides 30.0 ms of transfer" in told
-    assert "backward passes, where the last exchange would do; the others may take cores from the compute" in told
-    late = Finding(code="host_stall", rank=1, ms=2.0, low_ms=1.0, high_ms=3.0, backed="replay")
-    (beside,) = bare_transfer(run, passes, [late])
-    assert beside.high_ms == pytest.approx((30 + 4) * 3 / 4)
 
 
 def transfer_found(ms: float) -> Finding:

@@ -41,7 +41,9 @@ def test_a_scheduler_s_turn_in_one_step_of_three_is_not_what_loading_costs_a_ste
 
 def test_a_turn_that_one_rank_met_while_it_loaded_is_not_what_loading_costs_all(tmp_path: Path) -> None:
     """*Loading data costs 3.6 ms (1.7 to 5.6): the hosts load data for 1.9 ms a step*: a cause costs what it takes."""
-    found = loading(analysed(job([6.0, 2.0, 2.0, 2.0, 2.0, 2.0], 12.0, [2.0, 6.5, 2.0, 2.0, 13.0, 2.0]).write(tmp_path)))
+    found = loading(
+        analysed(job([6.0, 2.0, 2.0, 2.0, 2.0, 2.0], 12.0, [2.0, 6.5, 2.0, 2.0, 13.0, 2.0]).write(tmp_path))
+    )
     loads_ms = next(row.ms for row in found.evidence if row.kind == "annotation")
     assert loads_ms is not None and found.ms is not None and found.ms <= loads_ms
     assert found.ms == pytest.approx(2.0, abs=0.3) and found.high_ms is not None and found.high_ms > 3.0

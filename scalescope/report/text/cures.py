@@ -84,7 +84,7 @@ CURES: dict[Cure, CureText] = {
     ),
     "free_interpreter": CureText(
         "let another process do what a thread beside the training loop does in Python",
-        "py-spy dump on that rank names the thread; multiprocessing or loader workers for it, with a core left for them",
+        "py-spy dump on that rank names the thread; multiprocessing or loader workers for it, with a core to spare",
     ),
     "fewer_threads": CureText(
         "compute with no more threads than there are cores",
@@ -372,8 +372,8 @@ ON_SEVERAL: dict[Cure, CureText] = {
     ),
     "free_interpreter": CureText(
         "let another process do what a thread beside the training loop does in Python",
-        "py-spy dump on one of the ranks names the thread; multiprocessing or loader workers for it, with a core left "
-        "for them",
+        "py-spy dump on one of the ranks names the thread; multiprocessing or loader workers for it, with a core to "
+        "spare",
     ),
 }
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from scalescope.scaling.as_run.recording import has_operators
 from scalescope.scaling.finding import Finding, is_known, is_no_fault
 from scalescope.scaling.finding_order import are_little_at_most, ranked
-from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
+from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer, without_starved_by
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.rounds import with_rounds
@@ -113,6 +113,7 @@ def find(scene: Scene) -> list[Finding]:
     found = ranked([*found, *late_root(scene, found)], in_range=in_range)
     bare = bare_transfer(scene.analysis, scene.replayer.records, found)
     found = with_shared_cores(scene, found) if all(map(is_no_fault, bare)) else found
+    found = without_starved_by(bare, found, scene.cores)
     found = ranked([*found, *(bare if not any(map(is_known, found)) else ())], in_range=in_range)
     found = ranked([*found, *unsteady(scene, found)], in_range=in_range)
     told = [nothing(scene), *found]

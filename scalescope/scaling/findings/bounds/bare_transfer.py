@@ -31,6 +31,7 @@ from scalescope.scaling.finding import (
 from scalescope.scaling.finding_order import LITTLE, weight
 from scalescope.scaling.findings.bounds.rounds import OF_DDP, QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
+from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.findings.shares import bounded_steps
 from scalescope.scaling.rank.records.record import RankRecord
 
@@ -105,10 +106,26 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
         rows.append(EvidenceRow(kind="figure", name=kind[0], share=kind[1]))  # of the transfer's time
     if sizes:
         rows.append(EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
-    found = bound_of("exposed_transfer", most, step_ms, rows, cure)
+    told_most = bound_of("exposed_transfer", most, step_ms, rows, cure)
     if least is None:
-        return [found]
-    return [replace(found, ms=least, low_ms=least, fraction=least / step_ms, at_most=False, at_least=True)]
+        return [told_most]
+    return [replace(told_most, ms=least, low_ms=least, fraction=least / step_ms, at_most=False, at_least=True)]
+
+
+def without_starved_by(bare: Sequence[Finding], found: Sequence[Finding], cores: CoreShare | None) -> list[Finding]:
+    """Return findings without the hosts of all ranks that are interrupted where needless exchanges have full cores.
+
+    The threads that move their data take turns with those that compute, and go with them: no second fault of the job.
+    """
+    needless_ms = sum(map(weight, (one for one in bare if one.at_least)))
+    if cores is None or cores.threads < cores.cores:
+        return list(found)
+    return [one for one in found if not (_are_interrupted(one) and weight(one) < needless_ms)]
+
+
+def _are_interrupted(one: Finding) -> bool:
+    cure = one.remedy.cure if one.remedy is not None else None
+    return one.code == "host_starved" and one.rank is None and not one.ranks and cure == "free_cores"
 
 
 def _mostly(held: Sequence[Collective], calls: float, records: Mapping[int, RankRecord]) -> tuple[Cure, float] | None:
