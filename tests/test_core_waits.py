@@ -15,6 +15,7 @@ from scalescope.records.rows import StepRow
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.recording import RecordingFacts
 from scalescope.report.steadiness import uneven_sentence
+from scalescope.report.text.cures import cure_elsewhere
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RunAnalysis
@@ -179,6 +180,10 @@ def test_a_thread_that_takes_turns_with_its_loop_needs_a_core_and_no_other_proce
     advised = "give the thread beside the training loop a core of its own, or let it do less while steps run: 62.5 ms"
     assert verdict.advice.startswith(advised if named else "give each rank cores of its own: 62.5 ms"), verdict.advice
     assert "another process" not in verdict.advice
+    remedy = run.findings[0].remedy
+    assert remedy is not None
+    how = cure_elsewhere(remedy)
+    assert ("in another process it needs a core just the same" in how) == named and "work in another process" not in how
 
 
 @pytest.mark.parametrize(("rank", "cores", "named"), [(1, 0.6, True), (1, 0.1, False), (0, 0.9, False)])

@@ -75,7 +75,7 @@ CURES: dict[Cure, CureText] = {
     "free_cores": CureText(
         "give each rank cores of its own",
         "quiet the machine (top names what else runs) and run again; taskset or numactl a rank, OMP_NUM_THREADS; where "
-        "top -H shows a busy thread of the rank's own process, that thread's work in another process",
+        "top -H shows a busy thread of the rank's own process, a core for that one, too, or less of its work",
     ),
     "core_for_thread": CureText(
         "give the thread beside the training loop a core of its own, or let it do less while steps run",
