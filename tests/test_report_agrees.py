@@ -24,6 +24,7 @@ from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
 from scalescope.scaling.compare.answer import Comparison, KernelChange
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import LATE, STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms, told_usual_ms
 from tests.report_samples import run_answer, write_run
 
 STALL = Finding(
@@ -83,6 +84,26 @@ def test_profiled_steps_are_held_against_the_steps_between_without_what_long_one
     assert unlike_sentence(nearly, "2 CPU ranks") == "", "7% longer are the others"
     nearly.recurring = None
     assert "24% longer" in unlike_sentence(nearly, "2 CPU ranks")
+
+
+def test_what_recurs_is_taken_off_a_mean_by_the_long_ones_among_its_own_steps() -> None:
+    """*64% longer … 89.7 ms in the mean of 7 of 10*: of two in ten, from a mean of seven that held both."""
+    run = on_cpus(54.8, 108.7, 60.0, 5.2)
+    run.ranks = [replace(one, steps=10) for one in run.ranks]
+    (first, *_) = run.steps
+    run.steps = [replace(first, rank=rank, step=step) for rank in (0, 1) for step in range(22, 32)]
+    run.recurring = RecurringSteps(
+        every=4, phase=0, phases=[0], rank=None, longer_ms=190.8, usual_ms=54.8, mean_ms=47.7
+    )
+    run.replay = Replay(traced_ms=126.0, replayed_ms=126.0, error=0.0, unexplained_ms=0.0, faithful=True)
+    run.as_run = AsRun(
+        step_ms=127.9, source="steps", untraced_by="steps", ranks=list(run.ranks), steps=7,
+        step_numbers=list(range(22, 29)),
+    )  # fmt: skip
+    assert longer_for_long_ones_ms(run) == pytest.approx(2 / 7 * 190.8)
+    assert told_usual_ms(run) == pytest.approx(127.9 - 2 / 7 * 190.8)
+    run.as_run.step_numbers = list(range(25, 32))
+    assert longer_for_long_ones_ms(run) == pytest.approx(190.8 / 7), "of which one is among the others"
 
 
 def test_profiling_is_said_to_cost_no_more_than_it_is_known_to_on_cpus() -> None:

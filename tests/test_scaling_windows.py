@@ -74,6 +74,8 @@ def test_a_cause_of_one_window_of_two_costs_half_and_its_interval_says_how_windo
     assert pooled.replay is not None and alone.replay is not None
     assert pooled.replay.traced_ms < alone.replay.traced_ms
     assert pooled.as_run is not None and pooled.as_run.steps == 2 * (alone.as_run.steps if alone.as_run else 0)
+    assert alone.as_run is not None and pooled.as_run.step_numbers[: alone.as_run.steps] == alone.as_run.step_numbers
+    assert len(pooled.as_run.step_numbers) == pooled.as_run.steps, "which steps figures are of, an answer says"
 
 
 def test_windows_belong_together_by_their_first_step_or_by_their_order(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if not unlike:
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
     cost_ms, apart = _apart_from_measured(run, times)
-    if run.activity != "cpu" and _are_the_long_ones(run, cost_ms):
+    if run.activity != "cpu" and _are_the_long_ones(run, cost_ms, longer_for_long_ones_ms(run)):
         return ""  # which is said of them
     if was_unsteady(run):
         if _is_within(times, cost_ms):  # two sentences, each read at once
@@ -102,10 +102,9 @@ def _recordings_share(run: RunAnalysis, times: StepTimes, cost_ms: float) -> str
     return f", of which recording is known to take {milliseconds(known)}" if known is not None else ""
 
 
-def _are_the_long_ones(run: RunAnalysis, off_ms: float) -> bool:
-    """Tell whether profiled steps are longer for those among them that are longer every so often, within noise."""
-    fewer, times = fewer_replayed(run), run.step_times
-    by_them = longer_by_ms(run, None if fewer is None else fewer.steps)
+def _are_the_long_ones(run: RunAnalysis, off_ms: float, by_them: float) -> bool:
+    """Tell whether steps are longer for those among them that are longer every so often, `by_them`, within noise."""
+    times = run.step_times
     spread = (times.placebo_ms if times is not None else None) or 0.0
     return off_ms > 0 and by_them > 0 and abs(off_ms - by_them) <= max(spread, _APART_OF_LONG * by_them)
 
@@ -187,7 +186,8 @@ def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> st
         told.append(f"{milliseconds(times.measured_step_ms)}{spread}{f' on {where}' if where else ''}")
         if times.placebo_ms is None or abs(off_ms) <= times.placebo_ms:
             continue
-        if run.recurring is not None and _are_the_long_ones(run, off_ms):
+        by_long = longer_for_long_ones_ms(run) if as_run else longer_by_ms(run)
+        if run.recurring is not None and _are_the_long_ones(run, off_ms, by_long):
             why = f"profiled ones are longer by more than that: {long_ones(run, run.recurring)}"
         elif _is_unlike(run) and not is_as_measured(run):
             continue  # it is said

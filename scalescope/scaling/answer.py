@@ -224,6 +224,7 @@ class AsRun(msgspec.Struct, kw_only=True):
     #: The profiled steps without recording, where `step_ms` is of the job's own: what they differ by is the machine's.
     replayed_ms: Interval | None = None
     steps: int = 0  # in each rank's window
+    step_numbers: list[int] = []  # which of the profiled ones these are; empty in older answers
     ranks: list[Split] = []
     kinds: list[KindRow] = []  # of ranks on CPUs: the compute of these ranks, on the mean one, kind by kind
     efficiency: Efficiency | None = None  # of these ranks; where `source` is a range, of its likeliest step

@@ -65,15 +65,12 @@ def pace(found: RecurringSteps) -> float:
     return found.usual_ms / (found.usual_ms + found.mean_ms)
 
 
-def longer_by_ms(run: RunAnalysis, steps: int | None = None) -> float:
-    """Return by how much the mean profiled step is longer for those among them that are longer every so often, ms.
-
-    `steps`: how many a figure is of, where it is not of all that are profiled.
-    """
+def longer_by_ms(run: RunAnalysis) -> float:
+    """Return by how much the mean profiled step is longer for those among them that are longer every so often, ms."""
     if run.recurring is None or not run.steps:
         return 0.0
     recorded, begun = _recorded(run, run.recurring)
-    return run.recurring.longer_ms * begun / (steps or recorded)
+    return run.recurring.longer_ms * begun / recorded
 
 
 def long_ones(run: RunAnalysis, found: RecurringSteps) -> str:

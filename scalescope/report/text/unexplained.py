@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.drawing.parts import Part
 from scalescope.report.text.of_step import step_named
-from scalescope.report.text.recurring import is_told, longer_by_ms
+from scalescope.report.text.recurring import is_told
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
     Finding,
@@ -15,6 +15,7 @@ from scalescope.scaling.finding import (
     is_of_steady_steps,
     is_within_noise,
 )
+from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms
 
 #: A step that loses less of its time computes for the most part; findings explain what it loses that cover so much.
 _WORTH_A_LEAD, _EXPLAINED = 0.3, 1 / 3
@@ -43,7 +44,7 @@ def unexplained_loss(
     if is_now_and_then(run.findings[0]) or is_of_steady_steps(run.findings[0]):
         return ""  # what that costs is not in these shares
     # what recurs, and the other ranks' wait for it, has its cause
-    explained = sum(_explains_ms(one) for one in told) + (longer_by_ms(run) if is_told(run) else 0.0)
+    explained = sum(_explains_ms(one) for one in told) + (longer_for_long_ones_ms(run) if is_told(run) else 0.0)
     part, ms = lost[0]
     name, key = part.name, part.key
     sent = [took for one, took in lost if one.key in _COMMUNICATION]

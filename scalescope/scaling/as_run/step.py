@@ -196,6 +196,7 @@ def _taken_out(
         return AsRun(step_ms=None, source=found.source, reason="apart")
     late = round(host_bound_ns(replayer.graph, timing))
     told = _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
+    told.step_numbers = list(replayer.graph.step_numbers[: told.steps])
     if replayer.on_cpu:  # there recording is in the operators' own time; a device's kernels take as long without it
         told.kinds = replayed_kinds(replayer.graph, timing)
     if untraced is None and told.low_ms is not None and told.high_ms is not None:

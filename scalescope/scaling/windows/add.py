@@ -206,6 +206,7 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
         recording_ms=_mean(spent),
         slowed_ms=statistics.fmean(one.slowed_ms for one in whole),
         steps=sum(one.steps for one in whole),
+        step_numbers=[number for one in whole for number in one.step_numbers],
         ranks=_splits(whole),
         kinds=mean_kinds([(one.kinds, one.steps) for one in whole if one.kinds]),
     )

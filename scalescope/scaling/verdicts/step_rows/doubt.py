@@ -184,16 +184,19 @@ def told_usual_ms(run: RunAnalysis) -> float | None:
 
 def longer_for_long_ones_ms(run: RunAnalysis) -> float:
     """Return by how much the step that figures are of is longer for those in it that are longer every so often, ms."""
-    found = run.recurring
-    recorded = sorted({one.step for one in run.steps})
-    if found is None or not recorded:
-        return 0.0
+    steps, long = told_steps(run)
+    return run.recurring.longer_ms * long / steps if run.recurring is not None and steps else 0.0
+
+
+def told_steps(run: RunAnalysis) -> tuple[int, int]:
+    """Return how many steps figures are of, and how many of those are longer as one is every so often."""
+    told = sorted({one.step for one in run.steps})
     as_run = run.as_run
-    if as_run is not None and as_run.ranks and as_run.steps and as_run.steps < len(recorded):
-        within = [step for step in recorded if step + 1 in recorded]  # a window's last is not replayed
-        recorded = within if len(within) == as_run.steps else recorded
-    begun = sum(step % found.every == found.phase for step in recorded)
-    return found.longer_ms * begun / len(recorded)
+    if as_run is not None and as_run.ranks and as_run.steps and as_run.steps < len(told):
+        within = [step for step in told if step + 1 in told]  # of an older answer: a window's last is not replayed
+        told = as_run.step_numbers or (within if len(within) == as_run.steps else told)
+    found = run.recurring
+    return len(told), 0 if found is None else sum(step % found.every == found.phase for step in told)
 
 
 def is_of_other_steps(run: RunAnalysis) -> bool:
