@@ -6,7 +6,7 @@ from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.report.replayed import fewer_replayed, why_fewer
+from scalescope.report.replayed import between_longer_ones, fewer_replayed, long_among, why_fewer
 from scalescope.scaling.answer import AsRun, Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
@@ -88,17 +88,18 @@ def step_of_job(run: RunAnalysis, where: str = "") -> str:
     step, beyond = interval_of_job(told), beyond_the_job_ms(told)
     spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
     than = f"{percent(abs(beyond) / step.value)} {'longer' if beyond > 0 else 'shorter'}"
-    fewer = fewer_replayed(run)
+    fewer, long = fewer_replayed(run), long_among(run)
     which, take = ("the profiled ones", "take")
     if fewer is not None:
         which, take = (
             f"{fewer.steps} of the {fewer.of} profiled ones{why_fewer(run)}",
             "takes" if fewer.steps == 1 else "take",
         )
+    of_them, than = ("", f", {than}") if long is None else (long.which, "")  # nothing to hold against those between
     return (
-        f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}, by "
-        f"{_BY[told.untraced_by or 'steps']}. The rest is told of {which}, which {take} "
-        f"{milliseconds(step.value + beyond)} without recording, {than}."
+        f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}"
+        f"{between_longer_ones(run)}, by {_BY[told.untraced_by or 'steps']}. The rest is told of {which}{of_them}, "
+        f"which {take} {milliseconds(step.value + beyond)} without recording{than}."
     )
 
 
@@ -244,6 +245,8 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
     takes = f"takes {milliseconds(taken)} of a profiled step" if taken is not None else "takes too little to show"
     than = f"{milliseconds(abs(beyond))} {'longer' if beyond > 0 else 'shorter'} than the job's own"
     than = "as long as the job's own" if is_step_of_job(told) else than
+    if (long := long_among(run)) is not None and not is_step_of_job(told):
+        than += long.of(beyond)
     slower, without = _slower(told), "without it"
     if slower:
         without = "so" if is_step_of_job(told) else "even so"

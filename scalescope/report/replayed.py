@@ -6,8 +6,9 @@ Tables, bars and growths as profiled are of all of them, so both are never told 
 from dataclasses import dataclass
 
 from scalescope.records.console import counted
-from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.drawing.numbers import milliseconds, ordinal
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms, told_steps
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,46 @@ class Replayed:
         """Which they are, and how long as profiled, to go before what recording takes of that."""
         mean = " in the mean" if self.steps > 1 else ""
         return f"Of the {self.of} profiled steps {self.steps} can be replayed, {milliseconds(self.traced_ms)}{mean}"
+
+
+@dataclass(frozen=True)
+class LongAmong:
+    """How many of the steps that figures are of are longer as one is every so often, and by how much these all are."""
+
+    count: int
+    every: int
+    longer_ms: float  # the mean step, for them
+
+    @property
+    def which(self) -> str:
+        """How many they are, to go behind the steps that are told of."""
+        return f", {self.count} of them {'a longer one' if self.count == 1 else 'longer ones'}"
+
+    @property
+    def without(self) -> str:
+        """What is left out where they are."""
+        return f"without what every {ordinal(self.every)} step takes longer"
+
+    def of(self, beyond_ms: float) -> str:
+        """Return what of so many ms that steps are longer is for them, after a comma; "" where these are shorter."""
+        if beyond_ms <= 0:
+            return ""
+        much = f"{milliseconds(self.longer_ms)} of that " if self.longer_ms < beyond_ms else ""
+        return f", {much}for the longer {'one' if self.count == 1 else 'ones'} among them"
+
+
+def long_among(run: RunAnalysis) -> LongAmong | None:
+    """Return which of the steps that figures are of are longer as one is every so often; None where none is, or where
+    such cost too little to be told."""
+    (_, count), found = told_steps(run), run.recurring
+    if found is None or not count or not found.is_worth_a_word:
+        return None
+    return LongAmong(count, found.every, longer_for_long_ones_ms(run))
+
+
+def between_longer_ones(run: RunAnalysis) -> str:
+    """Return after a comma that the job's measured step is one between those that are longer every so often; or ""."""
+    return ", between the longer ones" if run.recurring is not None and run.recurring.is_worth_a_word else ""
 
 
 #: Why a window has fewer steps than it was to.

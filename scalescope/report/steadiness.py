@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.as_run import is_as_measured, is_shown_alone, recording_ms, step_of_job
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
-from scalescope.report.replayed import fewer_replayed
+from scalescope.report.replayed import fewer_replayed, long_among
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
@@ -66,7 +66,7 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     if not unlike and not contradict(run) and scatter(times):
         return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
     if is_shown_alone(run) and not contradict(run):
-        if _is_at_pace_of_job(run.as_run):  # which is said with the figures: no second length stands beside them
+        if _is_at_pace_of_job(run, run.as_run):  # which is said with the figures: no second length stands beside them
             return (
                 f"On {where} the machine was unsteady: {_at_own_pace(run)}, {_MISLEADS}." if was_unsteady(run) else ""
             )
@@ -226,13 +226,15 @@ def _apart_from_job(run: RunAnalysis) -> str:
     """Return how long profiled steps are without recording, beside the job's own; where both lengths are told, by how
     much they differ."""
     if step_of_job(run) and run.as_run is not None and run.as_run.step_ms:
-        share = beyond_the_job_ms(run.as_run) / run.as_run.step_ms
+        long = long_among(run)
+        without = f" and {long.without}," if long is not None else ""
+        share = _beyond_usual_ms(run, run.as_run) / run.as_run.step_ms
         than = "longer" if share > 0 else "shorter"
         fewer = fewer_replayed(run)
         which = "the profiled steps are"
         if fewer is not None:
             which = f"{fewer.steps} of the {fewer.of} profiled steps {'is' if fewer.steps == 1 else 'are'}"
-        return f"without recording {which} {percent(abs(share))} {than} than the job's own"
+        return f"without recording{without} {which} {percent(abs(share))} {than} than the job's own"
     told, profiled_ms = run.as_run, run.as_run.profiled_ms if run.as_run is not None else None
     if told is None or told.step_ms is None or profiled_ms is None:
         return "the profiled steps are not like the job's own"
@@ -261,9 +263,14 @@ def _at_own_pace(run: RunAnalysis) -> str:
     )
 
 
-def _is_at_pace_of_job(told: AsRun | None) -> bool:
+def _beyond_usual_ms(run: RunAnalysis, told: AsRun) -> float:
+    """Return by how much profiled steps, without recording and what recurs, are longer than the job's own, ms."""
+    return beyond_the_job_ms(told) - longer_for_long_ones_ms(run)
+
+
+def _is_at_pace_of_job(run: RunAnalysis, told: AsRun | None) -> bool:
     """Tell whether a step's operators are told at the pace of the job's own, to which that brings it near."""
-    return told is not None and told.slowed_ms > 0 and abs(beyond_the_job_ms(told)) < UNLIKE * (told.step_ms or 0.0)
+    return told is not None and told.slowed_ms > 0 and abs(_beyond_usual_ms(run, told)) < UNLIKE * (told.step_ms or 0.0)
 
 
 def _bounds(as_run: AsRun) -> str:

@@ -8,6 +8,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.grown import lengthened_ms
 from scalescope.report.page import Card, Figure, JudgedBy, Stretch
+from scalescope.report.replayed import between_longer_ones
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
@@ -122,7 +123,7 @@ def _step(run: RunAnalysis) -> list[Figure]:
         if told is not None and told.step_ms == run.step_times.measured_step_ms:  # one figure, and one name for it
             step = interval_of_job(told)
             spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
-            return [_length(f"step as run{spread}{_where(run)}", step.value)]
+            return [_length(f"step as run{between_longer_ones(run)}{spread}{_where(run)}", step.value)]
         if run.recurring is not None and is_told(run):
             return [_length("step as run, between the longer ones", run.step_times.measured_step_ms)]
         return [_length(f"step as run, measured{_where(run)}", run.step_times.measured_step_ms)]

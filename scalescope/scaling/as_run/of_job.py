@@ -18,11 +18,11 @@ def tell_step_of_job(run: RunAnalysis) -> None:
     """Let the step as run of ranks on CPUs be the median of the job's own steady steps; once all is priced.
 
     Where hosts compute, a window leaves nothing behind that would slow the steps after it. On devices it does: there
-    the steps before the window tell, which the replay is held against. A window that met a step that is longer every so
-    often is of other steps than the median.
+    the steps before the window tell, which the replay is held against. Where some are longer every so often it is the
+    median of those between, whether or not the window met a longer one: that makes the profiled ones others than it.
     """
     told, step = run.as_run, measured_step(run)
-    if told is None or step is None or told.replayed_ms is not None or _met_a_longer_one(run):
+    if told is None or step is None or told.replayed_ms is not None:
         return
     if told.step_ms is not None and told.ranks:
         told.replayed_ms = told.parts_ms
@@ -44,11 +44,6 @@ def measured_step(run: RunAnalysis) -> Interval | None:
     value = times.measured_step_ms
     low, high = times.measured_low_ms, times.measured_high_ms
     return Interval(value, value if low is None else low, value if high is None else high)
-
-
-def _met_a_longer_one(run: RunAnalysis) -> bool:
-    often = run.recurring
-    return often is not None and any(one.step % often.every in often.phases for one in run.steps)
 
 
 def beyond_the_job_ms(told: AsRun | None) -> float:
