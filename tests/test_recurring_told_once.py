@@ -7,6 +7,8 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.report.as_run import as_run_sentence, step_of_job
+from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text.recurring import beside_recurring
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
@@ -57,6 +59,20 @@ def _answer(path: Path, *, always_ms: float = 0.0) -> RunAnalysis:
 def test_a_checkpoint_of_one_profiled_step_is_no_starved_host_of_all(tmp_path: Path) -> None:
     """*Every 6th step takes 139 ms longer* and *rank 0 may cost 19.1 ms, or nothing* were the same time, told twice."""
     assert not [one for one in _answer(tmp_path).findings if one.rank is not None]
+
+
+def test_a_window_that_met_a_longer_one_has_the_length_as_run_of_those_between(tmp_path: Path) -> None:
+    """*As run it takes 70.1 ms, by the job's own steps* stood beside *the others' 56.0 ms*: of seven, one long."""
+    answer = _answer(tmp_path)
+    told, times, often = answer.as_run, answer.step_times, answer.recurring
+    assert told is not None and told.replayed_ms is not None and times is not None and often is not None
+    assert told.step_ms == times.measured_step_ms == often.usual_ms
+    assert told.replayed_ms.value == pytest.approx(often.usual_ms + often.longer_ms / 6, rel=0.01)
+    sentence = step_of_job(answer)
+    assert ", between the longer ones, by the job's own steps." in sentence
+    assert sentence.endswith("6 of the 7 profiled ones, 1 of them a longer one, which take 112.4 ms without recording.")
+    assert as_run_sentence(answer).endswith("than the job's own, 20.0 ms of that for the longer one among them.")
+    assert unlike_sentence(answer, "2 CPU ranks") == "", "but for that they are as long"
 
 
 def test_a_rank_that_is_late_in_the_other_steps_too_stays_named(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from scalescope.report.text.fusing import best_to_do, fusible_share
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import CODES, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import add_findings, find_in, is_looked_at

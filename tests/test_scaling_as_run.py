@@ -17,11 +17,12 @@ from scalescope.report.steadiness import unlike_sentence
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.as_run.calibrate import Replays, Untraced, calibrate
+from scalescope.scaling.as_run.calibrate import Replays, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import WITH_DEVICE, host_paces, terms_for
 from scalescope.scaling.as_run.step import take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_near
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.recorded import OPERATOR_EDGES, RUNTIME_CALLS
 from scalescope.scaling.rank.timeline import COMPUTE

@@ -14,9 +14,9 @@ from scalescope.records.errors import UserError
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, RunAnalysis, read_run_answer
-from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code
 from scalescope.scaling.findings.candidate import Candidate

@@ -21,24 +21,25 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.of_job import interval_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.computing.nothing import tell_kinds
 from scalescope.scaling.replay.whatif.replayer import Replayer
-from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
+from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness, longer_for_long_ones_ms
 from tests.recorded import records_of
 from tests.report_samples import run_with_traces, words
 
 JOB = Path(__file__).parent / "data" / "cpu_ddp_n2"
 
 
-def own_run(path: Path, times: float, uneven: float = 0.06, beside: float = 1.0) -> RunAnalysis:
+def own_run(path: Path, times: float, uneven: float = 0.06, beside: float = 1.0, longer: float = 0.0) -> RunAnalysis:
     """Return the answer for a run with these traces, whose own steps take so many times as long as the traced ones.
 
     `uneven`: by this share of it they differ, each by itself. `beside`: those near the window take so many times that.
+    `longer`: the second step that is recorded, and every tenth, take so many times the traced ones longer.
     """
     (plain,) = analyze([JOB], jobs=1)
     assert isinstance(plain, RunAnalysis) and plain.replay is not None
@@ -49,6 +50,8 @@ def own_run(path: Path, times: float, uneven: float = 0.06, beside: float = 1.0)
             ms = traced if step in recorded else times * traced * (1 + uneven * chance.uniform(-1, 1))
             if step not in recorded and min(recorded) - 20 <= step <= max(recorded) + 20:
                 ms *= beside
+            if step not in recorded and (step - min(recorded)) % 10 == 1:
+                ms += longer * traced
             phase: StepPhase = "profile" if step in recorded else "steady"
             rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))
     (answer,) = analyze([path], jobs=1)
@@ -186,6 +189,19 @@ def test_a_window_in_a_slower_stretch_is_told_at_the_pace_of_all_the_jobs_own_st
     assert abs(near.value - told.step_ms) > 0.01 * told.step_ms, "the stretch is another than the median of all"
     assert near.low <= told.step_ms <= near.high
     assert told.replayed_ms.value == pytest.approx(told.step_ms, rel=0.008)
+
+
+def test_what_a_longer_step_adds_to_the_profiled_ones_is_no_slower_operators(tmp_path: Path) -> None:
+    """*Operators took 3.3 ms longer than in the job's own steps* was a checkpoint of 23.2 ms in one of seven."""
+    plain = own_run(tmp_path / "plain", 0.9, uneven=0.05).as_run
+    answer = own_run(tmp_path / "run", 0.9, uneven=0.05, longer=0.2)
+    told, often = answer.as_run, answer.recurring
+    assert plain is not None and plain.slowed_ms > 0 and often is not None and often.every == 10
+    assert told is not None and told.step_ms is not None and told.replayed_ms is not None
+    longer = longer_for_long_ones_ms(answer)
+    assert longer == pytest.approx(often.longer_ms / told.steps) and longer > 0.05 * told.step_ms
+    assert told.slowed_ms == pytest.approx(max(0.0, plain.slowed_ms - longer), abs=0.02 * told.step_ms)
+    assert told.replayed_ms.value == pytest.approx(told.step_ms + longer, rel=0.03)
 
 
 @pytest.mark.parametrize(("times", "unsteady"), [(0.92, False), (0.85, True)])

@@ -21,7 +21,7 @@ from scalescope.scaling.verdicts.groups import named_roles
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from scalescope.scaling.as_run.calibrate import Untraced
+    from scalescope.scaling.as_run.untraced_step import Untraced
     from scalescope.scaling.join.explained import Explained
 
 #: Of references' names in that of a file, so that with what stands around them file systems take it.

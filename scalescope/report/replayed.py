@@ -53,7 +53,8 @@ class LongAmong:
         """Return what of so many ms that steps are longer is for them, after a comma; "" where these are shorter."""
         if beyond_ms <= 0:
             return ""
-        much = f"{milliseconds(self.longer_ms)} of that " if self.longer_ms < beyond_ms else ""
+        whole, theirs = milliseconds(beyond_ms), milliseconds(self.longer_ms)
+        much = f"{theirs} of that " if self.longer_ms < beyond_ms and theirs != whole else ""
         return f", {much}for the longer {'one' if self.count == 1 else 'ones'} among them"
 
 

@@ -20,7 +20,7 @@ from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.windows.explain import explain_jobs_windows, explain_windows
 
 if TYPE_CHECKING:
-    from scalescope.scaling.as_run.calibrate import Untraced
+    from scalescope.scaling.as_run.untraced_step import Untraced
 
 
 def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> RunAnalysis:

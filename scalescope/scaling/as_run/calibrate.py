@@ -16,6 +16,7 @@ import numpy as np
 
 from scalescope.records.steps.unevenness import BY_FRESH_PAGES
 from scalescope.scaling.as_run.recording import RecordingTerms
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.host_cost import (
@@ -70,20 +71,6 @@ _QUICKEST = 0.3
 _MOST_OPERATORS = 6
 #: Of the scales that are tried for what the hosts' own calls take: halvings of the interval.
 _HALVINGS = 12
-
-
-class Untraced(msgspec.Struct, frozen=True):
-    """A step that was not traced, ms, and who says so."""
-
-    step_ms: Interval
-    source: Literal["steps", "given", "metadata"]
-    job_ms: float | None = None  # the median of all steady steps, where `step_ms` is of those beside the window
-
-    @property
-    def pace_ms(self) -> float:
-        """The step at whose pace operators are told, ms: the job's own, where that may be the one beside the window."""
-        near, all_ms = self.step_ms, self.job_ms
-        return all_ms if all_ms is not None and near.low <= all_ms <= near.high else near.value
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -378,8 +365,9 @@ def _at_pace_of_job(replays: Replays, terms: RecordingTerms, untraced: Untraced)
     typical = statistics.median(steps) - (replays.at(0.0) - slowed)
     if typical > (1 + BY_FRESH_PAGES) * 1e6 * beside.value:
         return replays
-    # the typical one becomes as long as the shorter of both, and the mean no shorter than the job's own
-    if (longer := min(typical - min(own, 1e6 * beside.value), slowed - own)) <= NEAR / 2 * own:
+    # the typical one becomes as long as the shorter of both, and the mean no shorter than one of the job's own
+    mean = own + 1e6 * untraced.longer_ms
+    if (longer := min(typical - min(own, 1e6 * beside.value), slowed - mean)) <= NEAR / 2 * own:
         return replays
     quickest, slowest, short, long = _QUICKEST, 1.0, math.nan, longer  # by so much the step is then too short, or long
     for _ in range(_MOST_OPERATORS):

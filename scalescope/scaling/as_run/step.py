@@ -15,11 +15,12 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.apart import is_apart
-from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Replays, Untraced, calibrate
+from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Replays, calibrate
 from scalescope.scaling.as_run.kinds import replayed_kinds
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.as_run.untraced import untraced_of_traces
+from scalescope.scaling.as_run.untraced_step import Untraced, with_its_long_ones
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.rank.partition import Partition
@@ -175,6 +176,9 @@ def _taken_out(
     if not replayer.is_good_for(near=True):
         return _not_replayed(replayer, untraced)
     terms = terms_for(replayer.records)
+    if untraced is not None and replayer.on_cpu:
+        numbers = replayer.graph.step_numbers
+        untraced = with_its_long_ones(untraced, numbers[: _bounded_steps(replayer)])
     if not known:
         cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host), opening_ns(host))
         known.append(Replays(replayer.traced.under(replayer.contention), cost))

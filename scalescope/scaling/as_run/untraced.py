@@ -21,7 +21,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.recording import UntracedSteps, untraced_steps, window_facts
-from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.verdicts.step_rows.growing import growing_rows, without_growth
@@ -64,10 +64,12 @@ def untraced_of_run(path: Path, steps: Sequence[int] | None = None) -> Untraced 
     if steps is None:
         steps = _last_window(rows)
     near = untraced_near(rows, steps, lingers=not on_cpu) if steps else None
-    if near is None or not alone:
+    if near is None:
         return near
-    steady = [row.length_ms for row in measured_steps(rows, steps).steady]
-    return msgspec.structs.replace(near, job_ms=statistics.median(steady)) if steady else near
+    own = measured_steps(rows, steps)
+    near = msgspec.structs.replace(near, recurring=own.recurring)
+    steady = [row.length_ms for row in own.steady]
+    return msgspec.structs.replace(near, job_ms=statistics.median(steady)) if alone and steady else near
 
 
 def _last_window(rows: Sequence[StepRow]) -> list[int]:

@@ -11,9 +11,9 @@ from scalescope.records.errors import UserError
 from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Collective
-from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_traces
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.compare.measurement import Identity, Vector, Window, as_keys
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable

@@ -12,7 +12,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import AsRun, RunAnalysis
-from scalescope.scaling.as_run.calibrate import Replays, Untraced
+from scalescope.scaling.as_run.calibrate import Replays
 from scalescope.scaling.as_run.step import (
     add_contradiction,
     find_contradiction,
@@ -24,6 +24,7 @@ from scalescope.scaling.as_run.step import (
     untraced_alone,
 )
 from scalescope.scaling.as_run.untraced import another_of_its_own, untraced_of_run, untraced_of_traces
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Finding, Reason

@@ -9,10 +9,10 @@ from scalescope.records.statistics import with_ranges
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import LongerSteps
-from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.kinds import mean_kinds
 from scalescope.scaling.as_run.step import mark_unsteady, step_as_run
 from scalescope.scaling.as_run.untraced import untraced_of_run
+from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.finding import Finding

@@ -1,0 +1,37 @@
+"""A step that was not traced, and how long it would be in the mean of steps some of which are longer every so often."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.costs.interval import Interval
+
+
+class Untraced(msgspec.Struct, frozen=True):
+    """A step that was not traced, ms, and who says so."""
+
+    step_ms: Interval
+    source: Literal["steps", "given", "metadata"]
+    job_ms: float | None = None  # the median of all steady steps, where `step_ms` is of those beside the window
+    recurring: RecurringSteps | None = None  # the job's that are longer every so often, which are in neither
+    longer_ms: float = 0.0  # what such among the replayed steps add to their mean
+
+    @property
+    def pace_ms(self) -> float:
+        """The step at whose pace operators are told, ms: the job's own, where that may be the one beside the window."""
+        near, all_ms = self.step_ms, self.job_ms
+        return all_ms if all_ms is not None and near.low <= all_ms <= near.high else near.value
+
+
+def with_its_long_ones(untraced: Untraced, steps: Sequence[int]) -> Untraced:
+    """Return the untraced step with what steps that are longer every so often add to the mean of these.
+
+    The medians that tell it are of those between: what the longer ones add to a mean is no slower operator's.
+    """
+    often = untraced.recurring
+    if often is None or not steps:
+        return untraced
+    count = sum(step % often.every == often.phase for step in steps)
+    return msgspec.structs.replace(untraced, longer_ms=often.longer_ms * count / len(steps))
