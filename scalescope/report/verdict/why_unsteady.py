@@ -25,9 +25,9 @@ def why_unsteady(runs: Sequence[RunAnalysis]) -> str:
         return _waited(listing([f"{milliseconds(apart.waits_ms)} on {_on(run)}" for run, apart in by_waits]))
     if told:
         (run, first), *others = told
-        shares = [f"{percent(first.by_core_waits, 0)} of the differences on {_on(run)}"]
-        shares += [f"{percent(apart.by_core_waits, 0)} on {_on(run)}" for run, apart in others]
-        why = f"waits for a core explain only {listing(shares)}"
+        shares = [f"{_only(first.by_core_waits)} of the differences on {_on(run)}"]
+        shares += [f"{_only(apart.by_core_waits)} on {_on(run)}" for run, apart in others]
+        why = f"waits for a core explain {listing(shares)}"
     elif any(run.activity == "cpu" for run in runs):
         why = "rows of too few steps tell how long ranks waited for a core"
     else:
@@ -42,8 +42,13 @@ def why_one_is_unsteady(run: RunAnalysis) -> str:
         return ""
     if apart.is_by_core_waits:
         return _waited(milliseconds(apart.waits_ms))
-    share = percent(apart.by_core_waits, 0)
-    return f"{_UNTOLD}: waits for a core explain only {share} of the differences{_few([run])}."
+    return f"{_UNTOLD}: waits for a core explain {_only(apart.by_core_waits)} of the differences{_few([run])}."
+
+
+def _only(share: float) -> str:
+    """Return a share that is not most of something; none is said that reads as 0%."""
+    told = percent(share, 0)
+    return "hardly any" if told == percent(0.0, 0) else f"only {told}"
 
 
 def _waited(how_long: str) -> str:
