@@ -108,7 +108,7 @@ def test_an_unsteady_machine_whose_ranks_waited_for_cores_is_said_to_be_so_for_t
          "differences on 1 CPU "),
         ((by_waits(0.003, 0.5), by_waits(0.06, 9.0)),
          "Why steps differ so from one to the next cannot be told: waits for a core explain hardly any of the "
-         "differences on 1 CPU rank and only 6% on 2 CPU ranks"),
+         "differences on 1 CPU rank and only 6% on 4 CPU ranks"),
         ((None, None), "Why steps differ so from one to the next cannot be told: rows of too few steps tell"),
     ],
 )  # fmt: skip
