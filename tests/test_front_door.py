@@ -345,7 +345,7 @@ def test_a_study_that_is_asked_to_stop_starts_no_further_job(tmp_path: Path) -> 
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     study = RunFolder(tmp_path / "runs" / "study")
-    first = RunFolder(study.path / "gpt_tiny-ddp-n1")
+    first = RunFolder(study.path / "gpt_tiny-ddp-n2")
     until = time.monotonic() + 60
     while not first.steps.exists():
         assert time.monotonic() < until and job.poll() is None
@@ -354,7 +354,7 @@ def test_a_study_that_is_asked_to_stop_starts_no_further_job(tmp_path: Path) -> 
     _, said = job.communicate(timeout=60)
     assert (job.returncode, study.read_info().status) == (3, "interrupted"), said
     assert FAULTS["study_asked_to_end"].says in said
-    assert [run.path.name for run in study.read_children()] == ["gpt_tiny-ddp-n1"]
+    assert [run.path.name for run in study.read_children()] == ["gpt_tiny-ddp-n2"]
     assert first.read_info().status == "preempted"
 
 
