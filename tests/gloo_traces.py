@@ -1,5 +1,6 @@
 """Made-up traces of ranks that compute on CPUs and talk by gloo, with times that a test chooses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,12 @@ def analysed(folder: Path, step_ms: float | None = None) -> RunAnalysis:
     untraced = given_steps([step_ms] if step_ms is not None else [], [folder]).get(folder)
     add_findings(folder, [explained.analysis], [], explained.records, 1, untraced, explained.host)
     return explained.analysis
+
+
+def in_steps(folder: Path, numbers: range, of_step: Callable[[GlooJob], None]) -> Path:
+    """Return the traces of two ranks that do the same in each step."""
+    job = GlooJob()
+    for number in numbers:
+        job.step(number)
+        of_step(job)
+    return job.write(folder)

@@ -25,7 +25,7 @@ from scalescope.scaling.compare.answer import (
 )
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import Code, Cure, EvidenceRow, Finding, Remedy
-from tests.gloo_traces import GlooJob
+from tests.gloo_traces import GlooJob, in_steps
 from tests.report_samples import run_answer
 from tests.test_compare_sure import sleeping, stall
 
@@ -213,25 +213,24 @@ def bare_transfer(cure: Cure, ms: float) -> Finding:
 
 def exchanging(folder: Path, times: int) -> Path:
     """Return the traces of two ranks whose steps exchange gradients so often."""
-    job = GlooJob()
-    for number in range(2, 8):
-        job.step(number)
+
+    def of_step(job: GlooJob) -> None:
         job.compute(60.0, calls=20)
         for _ in range(times):
             job.all_reduce(2.0)
-    return job.write(folder)
+
+    return in_steps(folder, range(2, 8), of_step)
 
 
 def test_more_calls_of_smaller_size_are_neither_more_compute_nor_less_slow(tmp_path: Path) -> None:
     """*51.7 ms more compute; 18.1 ms slower compute came back* was told of a batch computed in four pieces."""
 
     def in_pieces(folder: Path, pieces: int, ms: float) -> Path:
-        job = GlooJob()
-        for number in range(2, 8):
-            job.step(number)
+        def of_step(job: GlooJob) -> None:
             job.compute(ms, calls=4 * pieces)
             job.all_reduce(2.0)
-        return job.write(folder)
+
+        return in_steps(folder, range(2, 8), of_step)
 
     whole, quarters = in_pieces(tmp_path / "A", 1, 40.0), in_pieces(tmp_path / "B", 4, 60.0)
     for run, reference, ms in ((quarters, whole, 20.0), (whole, quarters, -20.0)):

@@ -16,7 +16,7 @@ from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringC
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import Finding, Remedy
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference, tells_where
-from tests.gloo_traces import GlooJob
+from tests.gloo_traces import GlooJob, in_steps
 from tests.test_compare_alike import STEPS
 from tests.test_compare_kernels import held_up
 from tests.trace_json import unpacked
@@ -172,15 +172,15 @@ def test_a_table_begins_with_what_changed_for_sure_and_says_what_a_length_below_
 
 def exchanging(folder: Path, collectives: int) -> Path:
     """Return the traces of two ranks that exchange so many figures a step, with some Python before each."""
-    job = GlooJob()
-    for number in range(2, 10):
-        job.step(number)
+
+    def of_step(job: GlooJob) -> None:
         job.compute(30.0, calls=10)
         for _ in range(collectives):
             job.sleep(1, 0.2)
             job.all_reduce(1.0)
         job.compute(10.0, name="aten::add_", calls=5)
-    return job.write(folder)
+
+    return in_steps(folder, range(2, 10), of_step)
 
 
 def test_the_loop_between_more_collectives_is_no_place_at_which_it_stands_still(tmp_path: Path) -> None:
