@@ -13,12 +13,14 @@ import pytest
 from rich.console import Console
 
 from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
 from scalescope.report.compare.sentences import headline, recurring_sentence
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.compare.rows.recurring import recurring_change
+from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 
 DATA = Path(__file__).parent / "data"
@@ -28,11 +30,12 @@ NAMELESS = Identity(world_size=1, activity="gpu", device=None)
 
 
 def side(*runs: Callable[[int], float], steps: range = range(5, 85)) -> Measurement:
-    repeats = [
-        Repeat(name="run", path=Path(), identity=NAMELESS, steady_steps={step: (run(step),) for step in steps})
-        for run in runs
-    ]
-    return Measurement(name="side", repeats=repeats)
+    return Measurement(name="side", repeats=[repeat({step: (run(step),) for step in steps}) for run in runs])
+
+
+def repeat(times: dict[int, tuple[float, ...]]) -> Repeat:
+    rows = [StepRow(step=step, phase="steady", step_ms=list(ms), samples_per_s=1.0) for step, ms in times.items()]
+    return Repeat(name="run", path=Path(), identity=NAMELESS, steady_steps=times, recurring=recurring_steps(rows))
 
 
 def validating(every: int, ms: float) -> Callable[[int], float]:

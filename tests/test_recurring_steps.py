@@ -72,6 +72,77 @@ def test_what_validation_costs_is_within_its_interval_of_what_its_own_clock_tell
     assert found.longer_ms == pytest.approx(validation_ms, rel=0.1)
 
 
+def saving(name: str) -> tuple[list[StepRow], list[StepRow]]:
+    """Return a real job's steady and profiled steps: two CPU ranks, of which rank 0 saves in every 6th step."""
+    with (JOB.parent / name).open("rb") as lines:
+        read = [msgspec.json.decode(line, type=StepRow) for line in lines]
+    return [row for row in read if row.phase == "steady"], [row for row in read if row.phase == "profile"]
+
+
+@pytest.mark.parametrize("name", ["saving_steps.jsonl", "saving_again.jsonl", "saving_unsteady.jsonl"])
+def test_a_save_of_a_third_of_a_step_is_found_on_a_machine_whose_speed_drifts(name: str) -> None:
+    """Of each job as many other steps were as long, for the machine's sake, and nothing was told of the saves."""
+    found = recurring_steps(*saving(name))
+    assert found is not None and (found.every, found.phase, found.phases, found.rank) == (6, 5, [0, 5], 0)
+    assert 10.0 < found.longer_ms < 16.0 and found.longer_low_ms is not None and found.longer_low_ms > 0.0
+
+
+@pytest.mark.parametrize("name", ["saving_steps.jsonl", "saving_again.jsonl", "saving_unsteady.jsonl"])
+def test_the_same_steps_in_any_other_order_are_no_pattern(name: str) -> None:
+    chance, found = np.random.default_rng(3), 0
+    for _ in range(250):
+        shuffled = []
+        for part in saving(name):
+            order = chance.permutation(len(part)).tolist()
+            shuffled.append(
+                [msgspec.structs.replace(part[at], step=row.step) for at, row in zip(order, part, strict=True)]
+            )
+        found += recurring_steps(*shuffled) is not None
+    assert found <= 2
+
+
+def test_steps_of_a_machine_whose_speed_drifts_are_no_pattern() -> None:
+    chance, found = np.random.default_rng(5), 0
+    for _ in range(300):
+        level = 10 * np.cumsum(chance.standard_normal(60)) / 5
+        times = np.maximum(1.0, 60 + level + 4 * chance.standard_t(3, 60))[:, None] + chance.exponential(3.0, (60, 2))
+        found += recurring_steps(rows(lambda step, t=times: list(map(float, t[step])), range(60))) is not None  # type: ignore[misc]
+    assert found <= 3
+
+
+def windows_of(rank_0_ms: Callable[[int, bool], float]) -> tuple[list[StepRow], list[StepRow]]:
+    """Return steps of which 6 of each 25 are profiled."""
+    noise = np.random.default_rng(9)
+    found: tuple[list[StepRow], list[StepRow]] = ([], [])
+    for step in range(5, 130):
+        profiled = step % 25 in range(10, 16)
+        times = [rank_0_ms(step, profiled) + float(noise.standard_normal()), 40.0 + float(noise.standard_normal())]
+        phase = "profile" if profiled else "steady"
+        found[profiled].append(StepRow(step=step, phase=phase, step_ms=times, samples_per_s=1.0))  # type: ignore[arg-type]
+    return found
+
+
+def test_what_a_profiler_does_in_each_of_its_windows_is_nothing_that_the_job_does_every_so_often() -> None:
+    """Neither is what its windows begin and end with, nor what rank 0, which alone is recorded, takes longer there."""
+    ends = {10: 30.0, 15: 80.0, 16: 20.0}
+    assert recurring_steps(*windows_of(lambda step, profiled: 40.0 + ends.get(step % 25, 15.0 * profiled))) is None
+    found = recurring_steps(*windows_of(lambda step, profiled: 40.0 + 15.0 * profiled + 9.0 * (step % 7 == 0)))
+    assert found is not None and (found.every, found.phase) == (7, 0)
+
+
+def test_what_one_rank_does_in_midst_of_every_4th_step_is_seen_by_its_own_time() -> None:
+    """All wait for it in the same step, whose transfers differ by more than it takes."""
+    noise, made = np.random.default_rng(4), []
+    for step in STEPS:
+        more, transfer = 9.0 * (step % 4 == 1), float(noise.exponential(9.0))
+        own = [30.0 + float(noise.standard_normal()), 30.0 + more + float(noise.standard_normal())]
+        ms = max(own) + transfer
+        made.append(StepRow(step=step, phase="steady", step_ms=[ms, ms], own_ms=own, samples_per_s=1.0))
+    found = recurring_steps(made)
+    assert found is not None and (found.every, found.phase) == (4, 1)
+    assert recurring_steps([msgspec.structs.replace(row, own_ms=[]) for row in made]) is None
+
+
 def test_hiccups_of_all_steps_alike_do_not_make_the_longer_ones_longer() -> None:
     """In the mean of a hundred jobs it is what was put in, and 19 of 20 intervals have it."""
     chance, longer, held = np.random.default_rng(7), [], 0

@@ -8,6 +8,7 @@ import msgspec
 
 from scalescope.records.rows import RunInfo, TrainFacts
 from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.trace.sources import Source
@@ -67,6 +68,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     #: By how much their median may be off, as a standard deviation, where they are one number that traces tell; ms.
     steady_off_ms: float = 0.0
     steady_steps: dict[int, tuple[float, ...]] = {}  # of all steady steps, by number, each rank's time, ms
+    recurring: RecurringSteps | None = None  # of those, as `analyze` finds them
     #: Of a steady and of a recorded step, how long the rank that waited most was ready to run while others had its
     #: core, ms: by so much it may be shorter, or longer, in the next run. None: nothing tells, or a device decides.
     run_delay_ms: float | None = None

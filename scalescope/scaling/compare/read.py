@@ -23,6 +23,7 @@ from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.trace.strangers.known import said_of_folder
 from scalescope.scaling.trace.xla.read import XPLANE
+from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 
 #: So many steps are enough to tell the step.
@@ -214,6 +215,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
     info, facts = folder.read_info(), folder.read_facts()
     on_cpu = bool(info.devices) and all(one.kind == "cpu" for one in info.devices)
     steady, chosen = steps_that_tell(rows, lingers=not on_cpu)
+    waiting = [row for row in rows if row.phase == "steady" and row.step_ms and row.synchronised]
     if not steady and profiled is None:
         raise UserError(f"{folder.path} has neither steady steps nor traces to compare")
     known = profiled.identity if profiled else Identity(world_size=1, activity="gpu", device=None)
@@ -235,9 +237,8 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         identity=identity,
         windows=profiled.windows if profiled else [],
         steady_ms=[row.length_ms for row in steady],
-        steady_steps={
-            row.step: tuple(row.step_ms) for row in rows if row.phase == "steady" and row.step_ms and row.synchronised
-        },
+        steady_steps={row.step: tuple(row.step_ms) for row in waiting},
+        recurring=recurring_steps(waiting, [row for row in rows if row.phase == "profile"]),
         run_delay_ms=_run_delay(steady),
         free_ms=_free(steady),
         late_ms=_lateness(steady) if on_cpu else {},

@@ -15,7 +15,7 @@ from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.compare.answer import RecurringChange
 from scalescope.scaling.compare.measurement import Measurement, Repeat
-from scalescope.scaling.verdicts.step_rows.recurring import longer_at, recurring_steps
+from scalescope.scaling.verdicts.step_rows.recurring import longer_at
 
 #: What is less of the step in the mean is not worth a word.
 _LEAST_SHARE = 0.005
@@ -39,7 +39,7 @@ def recurring_change(
 
     `step_ms`: of the baseline; `noise_share`: by so much of it two runs' steps are known to differ by themselves.
     """
-    found = [next((one for repeat in side.repeats if (one := _found(repeat))), None) for side in (baseline, other)]
+    found = [next((one.recurring for one in side.repeats if one.recurring), None) for side in (baseline, other)]
     if found == [None, None]:
         return None
     costs = []
@@ -66,10 +66,6 @@ def recurring_change(
     )
 
 
-def _found(repeat: Repeat) -> RecurringSteps | None:
-    return recurring_steps(_rows(repeat)) if repeat.steady_steps else None
-
-
 def _rows(repeat: Repeat) -> list[StepRow]:
     steps = repeat.steady_steps.items()
     return [StepRow(step=step, phase="steady", step_ms=list(times), samples_per_s=0.0) for step, times in steps]
@@ -82,7 +78,7 @@ def _cost(repeat: Repeat, steps: RecurringSteps | None, own: bool) -> _Cost | No
     each = longer_at(_rows(repeat), steps)
     if len(each) < _LEAST_TIMES:
         return None
-    found = _found(repeat) if own else None
+    found = repeat.recurring if own else None
     if found is not None and found.longer_low_ms is not None and found.longer_high_ms is not None:
         half = (found.longer_high_ms - found.longer_low_ms) / 2
         return _Cost(steps.every, found.longer_ms, found.mean_ms, half / found.every)  # as `analyze` tells them

@@ -1,55 +1,58 @@
 """Steps that are longer every so often: validation, a checkpoint, a log, the last micro-batch of several.
 
 A profiler's window of a few steps holds one of them, or none, and shares of it say nothing of how often they come. The
-rows of all steps do. Every period and every phase of it is tried; what tells one from chance is how unlikely it is that
-longest steps lie that regularly.
+rows of all steps do. Each step is laid beside those around it, since a machine's speed drifts; and a rank's time beside
+the others' in the same step, since what holds all up alike is none of what one rank does at a step's end.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.records.rows import StepRow
-from scalescope.records.statistics import half_of_mean
+from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.verdicts.step_rows.regular import LEAST_TIMES, Series, beside_neighbours, regular
 
 #: Longer by less than this share is not worth a word.
 _LEAST_SHARE = 0.1
-#: A period is seen at least so often.
-_LEAST_TIMES = 3
-#: So unlikely is it that as many steps are as long, as regularly, by chance, of all periods and phases tried.
-_CHANCE = 1e-3
-#: Of the other steps no more are as long: a machine has hiccups.
-_HICCUPS = 0.1
 #: The latest steps tell.
 _MOST_STEPS = 3000
+#: A stretch of fewer steps tells nothing of their neighbours.
+_LEAST_STRETCH = 4
 
 
-def recurring_steps(rows: Sequence[StepRow]) -> RecurringSteps | None:
-    """Return which of a job's unprofiled steps, in order, are longer every so often; None where none are."""
-    ranks = min((len(row.step_ms) for row in rows), default=0)
+def recurring_steps(rows: Sequence[StepRow], profiled: Sequence[StepRow] = ()) -> RecurringSteps | None:
+    """Return which of a job's unprofiled steps, in order, are longer every so often; None where none are.
+
+    Profiled ones tell with them which these are, beside one another, and nothing of how long any is.
+    """
     rows = [row for row in rows if row.step_ms][-_MOST_STEPS:]
-    if not ranks or len(rows) < 2 * _LEAST_TIMES:
+    stretches = _stretches(rows, [row for row in profiled if row.step_ms and rows and row.step >= rows[0].step])
+    ranks = min((len(row.step_ms) for one in ([rows], stretches) for stretch in one for row in stretch), default=0)
+    if not ranks or len(rows) < 2 * LEAST_TIMES:
         return None
     numbers = np.array([row.step for row in rows])
     times = np.array([row.step_ms[:ranks] for row in rows])
-    # what one rank does at a step's end the others wait for in the next: each rank's own series has it once
-    found = next((one for rank in dict.fromkeys((0, ranks - 1)) if (one := _regular(numbers, times[:, rank]))), None)
-    if found is None:
+    told = np.array([row.step for stretch in stretches for row in stretch])
+    levels = [beside_neighbours(np.array([row.step_ms[:ranks] for row in stretch])) for stretch in stretches]
+    beside = np.concatenate(levels) if levels else np.empty((0, ranks))
+    found = regular(list(_series(stretches, told, beside)), _LEAST_SHARE * float(np.median(times.max(axis=1))))
+    if found is None or np.count_nonzero(numbers % found[0] == found[1]) < LEAST_TIMES:
         return None
     every, phase = found
-    excess = _excess(numbers % every, times, found)
-    # one rank's longer step may be another's next one
-    late = excess > excess[phase].max() / 2
+    excess = _excess(told % every, beside, found)
+    late = _late(told % every, beside, excess, found)
     long = np.flatnonzero(late.any(axis=1))
     rest = ~np.isin(numbers % every, long)
     if not rest.any():  # ranks that take turns in a short period: nobody's steps are as usual
         return None
     usual = float(np.median(times[rest].max(axis=1)))
-    if excess.max() < _LEAST_SHARE * usual:
+    if excess[phase].max() < _LEAST_SHARE * usual:
         return None
     first, rank = _begun(late, phase)
     whose = np.flatnonzero(late.any(axis=0)).tolist() if rank is None else [rank]
@@ -88,47 +91,74 @@ def longer_at(rows: Sequence[StepRow], like: RecurringSteps) -> list[float]:
     return _longer_each(numbers, times, excess, late, whose)
 
 
-def _regular(numbers: NDArray[np.int64], times: NDArray[np.float64]) -> tuple[int, int] | None:
-    """Return the period and the phase whose steps are the longest of all most surely; None where that may be chance."""
-    count = len(times)
-    place = np.empty(count, np.int64)
-    place[np.argsort(times, kind="stable")] = np.arange(count)
-    periods = range(2, count // _LEAST_TIMES + 1)
-    tried = math.log(sum(periods) or 1)
-    found: list[tuple[float, int, int]] = []
-    for every in periods:
-        phases = numbers % every
-        sizes = np.bincount(phases, minlength=every)
-        lowest = np.full(every, count)
-        np.minimum.at(lowest, phases, place)
-        as_long = count - lowest  # those of the phase, and others
-        candidates = (sizes >= _LEAST_TIMES) & (sizes < count) & (as_long - sizes <= _HICCUPS * (count - sizes))
-        for phase in np.flatnonzero(candidates).tolist():
-            size = int(sizes[phase])
-            chance = tried + _log_choose(int(as_long[phase]), size) - _log_choose(count, size)
-            if chance < math.log(_CHANCE):
-                found.append((chance, every, phase))
-    for _, every, phase in sorted(found):
-        own = numbers % every == phase
-        if np.median(times[own]) > (1 + _LEAST_SHARE) * np.median(times[~own]):
-            return every, phase
-    return None
+def _stretches(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> list[list[StepRow]]:
+    """Return stretches of steps in a row, profiled or not, whose neighbours are of one kind.
+
+    Without a window's last step, which holds how traces are written. What else a profiler does at a window's ends is a
+    hiccup, unless there are so many windows that it recurs as they do.
+    """
+    of_windows = {row.step for row in profiled}
+    in_order = sorted([*rows, *profiled], key=lambda row: row.step)
+    groups = [(one, list(group)) for one, group in groupby(in_order, key=lambda row: row.step in of_windows)]
+    recur = sum(recorded for recorded, _ in groups) >= LEAST_TIMES
+    found = [
+        stretch[recur:-1] if recorded else stretch[recur and stretch[0].step - 1 in of_windows :]
+        for recorded, stretch in groups
+    ]
+    return [stretch for stretch in found if len(stretch) >= _LEAST_STRETCH]
 
 
-def _log_choose(of: int, some: int) -> float:
-    return math.lgamma(of + 1) - math.lgamma(some + 1) - math.lgamma(of - some + 1)
+def _series(
+    stretches: Sequence[Sequence[StepRow]], numbers: NDArray[np.int64], beside: NDArray[np.float64]
+) -> Iterator[Series]:
+    """Return what may tell them: a rank's steps, and the same less the others', and its own time less theirs.
+
+    What one rank does at a step's end the others wait for in the next: each rank's own series has it once.
+    """
+    ranks = beside.shape[1]
+    own_known = all(len(row.own_ms) >= ranks for stretch in stretches for row in stretch)
+    for rank in dict.fromkeys((0, ranks - 1)):
+        yield Series(numbers, beside[:, rank])
+        if ranks < 2 or not stretches:
+            continue
+        kinds = (
+            [[row.step_ms for row in stretch] for stretch in stretches],
+            [[row.own_ms for row in stretch] for stretch in stretches],
+        )
+        for kind in kinds if own_known else kinds[:1]:
+            later = [np.array([[_beside_others(times[:ranks], rank)] for times in stretch]) for stretch in kind]
+            yield Series(numbers, np.concatenate([beside_neighbours(one) for one in later])[:, 0])
 
 
-def _excess(phases: NDArray[np.int64], times: NDArray[np.float64], found: tuple[int, int]) -> NDArray[np.float64]:
+def _beside_others(times: Sequence[float], rank: int) -> float:
+    return times[rank] - statistics.median(ms for one, ms in enumerate(times) if one != rank)
+
+
+def _excess(phases: NDArray[np.int64], beside: NDArray[np.float64], found: tuple[int, int]) -> NDArray[np.float64]:
     """Return by how much each rank's steps of each phase are longer than those that are not of the one found."""
     every, phase = found
-    usual = np.median(times[phases != phase], axis=0)
-    excess = np.zeros((every, times.shape[1]))
+    usual = np.median(beside[phases != phase], axis=0)
+    excess = np.zeros((every, beside.shape[1]))
     for at in range(every):
-        own = times[phases == at]
+        own = beside[phases == at]
         if len(own):
             excess[at] = np.median(own, axis=0) - usual
     return excess
+
+
+def _late(
+    phases: NDArray[np.int64], beside: NDArray[np.float64], excess: NDArray[np.float64], found: tuple[int, int]
+) -> NDArray[np.bool_]:
+    """Return whose steps are longer at which phase: one rank's longer step may be another's next one.
+
+    At any other phase a few steps may be longer by chance.
+    """
+    every, phase = found
+    late: NDArray[np.bool_] = excess > excess[phase].max() / 2
+    for at, rank in np.argwhere(late).tolist():
+        if (at - phase) % every not in (0, 1, every - 1):
+            late[at, rank] = is_beyond_chance(beside[phases == at, rank].tolist(), excess.size)
+    return late
 
 
 def _longer_each(

@@ -70,13 +70,14 @@ def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> Mea
     All steady ones that no profiler records are, but for such as are longer every so often, and for no loader's sake.
     """
     steady: Sequence[StepRow] = [row for row in rows if row.phase == "steady" and row.step_ms]
-    often, recurring = recurring_steps(steady), None
+    profiled = [row for row in rows if row.phase == "profile"]
+    often, recurring = recurring_steps(steady, profiled), None
     growing = growing_rows([row for row in steady if not _is_one_of(often, row.step)])
     if growing is not None:
         steady = without_growth(steady, growing, statistics.fmean(recorded or [row.step for row in steady]))
     long, every = long_steps(steady), steady
     if long is None or long.cause is None:
-        recurring = recurring_steps(steady)
+        recurring = recurring_steps(steady, profiled)
         steady = [row for row in steady if not _is_one_of(recurring, row.step)]
         long = long_steps(steady)
     return MeasuredSteps(steady, every, growing, recurring, long)
