@@ -12,7 +12,7 @@ from host_traces import KERNEL_US, HostTrace, causes_of, plain_step
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.garbage import SHORTEST_NS
 from scalescope.report.text.findings import because, todo, todo_elsewhere
-from scalescope.report.text.recurring import recurring_advice
+from scalescope.report.text.recurring import recurring_advice, recurring_clause
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
@@ -90,4 +90,6 @@ def test_what_every_fourth_step_collects_is_to_be_collected_less_often() -> None
     )
     collects = "the hosts run Python's garbage collector (gc) for 150.0 ms in 3 of 10 steps, every 4th one"
     assert because(doing) == collects
+    by_whom = "every 4th step takes 150.0 ms longer than the others' 65.0 ms, for Python's garbage collector"
+    assert recurring_clause(found) == f"{by_whom}: 37.5 ms a step in the mean"
     assert recurring_advice(found) == "let Python collect its garbage less often: at most 37.5 ms a step"

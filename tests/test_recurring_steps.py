@@ -12,10 +12,12 @@ from rich.console import Console
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.report.terminal.verdicts import print_findings
+from scalescope.report.text.recurring import recurring_clause
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.finding import Code, Finding
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from tests.report_samples import run_with_traces, write_run
@@ -282,7 +284,10 @@ def test_what_the_window_shows_of_them_is_one_cause_told_once(tmp_path: Path) ->
     assert (answer.recurring.doing.code, answer.recurring.doing.rank) == ("host_stall", 1)
     assert not [one for one in answer.findings if one.rank is not None]
     verdict = run_verdict(answer)
-    assert ": every 3rd step takes 60.0 ms longer than the others' 4.0 ms: 20.0 ms a step" in verdict.headline
+    assert (
+        ": every 3rd step takes 60.0 ms longer than the others' 4.0 ms, for what holds up rank 1's host: 20.0 ms a step"
+        in verdict.headline
+    )
     there = "2 of the 6 profiled steps are such a one. On rank 1, its host does nothing that is recorded "
     assert verdict.sentences[0].startswith(there)
     console = Console(record=True, width=400, file=StringIO())
@@ -312,6 +317,51 @@ def test_what_costs_less_is_told_beside_and_what_hardly_costs_anything_not_at_al
     assert "every 4th" not in even.text and "between the longer steps" not in even.text
     less = own_run(tmp_path / "less", 10, 1.1)
     verdict = run_verdict(less)
-    assert less.findings[0].ms is not None and less.findings[0].ms > 0.2  # whatever it is, it costs more than 0.11 ms
+    assert (
+        less.recurring is not None and less.findings[0].ms is not None and less.findings[0].ms > 0.2
+    )  # whatever it is, it costs more than 0.11 ms
     assert "every 10th" not in verdict.headline
     assert any(one.startswith("Every 10th step takes 1.1 ms longer") for one in verdict.sentences)
+    at = listed(less).index(f"2. {recurring_clause(less.recurring)}.")  # in its place by what it costs
+    assert listed(less)[at + 1].startswith("   See what every 10th step does") and "every 10th" not in listed(less)[0]
+
+
+def listed(answer: RunAnalysis) -> list[str]:
+    """Return what a terminal lists as what costs the step."""
+    console = Console(record=True, width=400, file=StringIO())
+    print_findings(console, answer, unsteady=False)
+    return console.export_text().split("what to do\n")[1].splitlines()
+
+
+def test_what_may_as_well_cost_more_than_what_comes_first_is_said_beside_it(tmp_path: Path) -> None:
+    """Loading data for 2.1 ms (1.3 ms to 8.4 ms) was all that was said first, beside a save of 2.0 ms a step."""
+    answer = own_run(tmp_path / "run", 10, 1.1)
+    assert answer.recurring is not None
+    first = msgspec.structs.replace(answer.findings[0], ms=0.12, low_ms=0.05, high_ms=0.4, at_most=False)
+    answer.findings = [first, *answer.findings[1:]]
+    answer.recurring.longer_low_ms, answer.recurring.longer_high_ms = 0.6, 1.6
+    verdict = run_verdict(answer)
+    beside = f" What recurs may cost as much: {recurring_clause(answer.recurring)}."
+    assert verdict.headline.endswith(beside) and not verdict.headline.startswith(beside)
+    assert " every 10th step takes 1.1 ms (0.60 ms to 1.6 ms) longer" in beside
+    assert sum("such a longer one" in one for one in verdict.sentences) == 1 and "Every 10th" not in verdict.text
+    answer.recurring.longer_high_ms = 1.15  # 0.115 ms a step: less than 0.12 for sure
+    assert "What recurs" not in run_verdict(answer).headline
+
+
+@pytest.mark.parametrize(
+    ("code", "rank", "told"),
+    [
+        ("more_work", None, "for what rank 1 computes"),
+        ("data_loading", None, "for the data that rank 1 loads"),
+        ("host_stall", None, "for what holds up rank 1's host"),
+        ("host_stall", 1, "for what rank 1 does before the others go on"),
+    ],
+)
+def test_who_does_what_in_them_is_in_the_same_sentence(code: Code, rank: int | None, told: str) -> None:
+    doing = Finding(code=code, rank=1, ms=9.0, low_ms=8.0, high_ms=10.0, backed="replay")
+    found = RecurringSteps(
+        every=5, phase=4, phases=[4], rank=rank, longer_ms=45.0, usual_ms=42.0, mean_ms=9.0, doing=doing
+    )
+    longer = "every 5th step takes 45.0 ms longer than the others' 42.0 ms"
+    assert recurring_clause(found) == f"{longer}, {told}: 9.0 ms a step in the mean"

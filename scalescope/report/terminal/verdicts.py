@@ -1,5 +1,7 @@
 """A verdict, its notes and its findings on a terminal."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
@@ -11,7 +13,8 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.recurring import recurring_advice, recurring_clause, with_doing
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.findings.of_rows.recurring import leads
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.of_rows.recurring import place
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 
@@ -37,24 +40,31 @@ def print_notes(console: Console, verdict: Verdict) -> None:
 def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> None:
     """Print what costs the step, most costly first, and what to do about each."""
     findings = finding_text.following(run.findings)
-    recurring = run.recurring if leads(run) else None
-    if not findings and recurring is None:
+    recurring = run.recurring
+    at = place(findings, run)
+    if not findings and at is None:
         _print_older_advice(console, run)
         return
     console.print()
     console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
-    if recurring is not None:  # the rows of all steps tell, whatever the profiled ones were like
-        print_line(console, f"1. {with_doing(recurring_clause(recurring), recurring)}.")
-        print_line(console, f"   {capitalized(recurring_advice(recurring))}.", "dim")
-        if not findings:
-            return
-    if unsteady:  # what the verdict says first comes before all that is priced by such steps
-        print_line(console, "First measure again: the machine was unsteady. Of the profiled steps alone:")
-    for number, one in enumerate(findings, 1 if recurring is None else 2):
-        print_line(console, f"{number}. {finding_text.line(one, run, findings)}.")
-        assert one.remedy is not None
-        here, elsewhere = f"{capitalized(cure_of(one))}{by_itself(one)}", finding_text.todo_elsewhere(one)
-        print_line(console, f"   {here}. In a loop of your own: {elsewhere}.", "dim")
+    entries = [_entry(one, run, findings) for one in findings]
+    if at is not None and recurring is not None:
+        told = f"{with_doing(recurring_clause(recurring), recurring)}."
+        entries.insert(at, (told, f"{capitalized(recurring_advice(recurring))}."))
+    # what the verdict says first comes before all that is priced by such steps; the rows of all steps come before it
+    doubtful = (1 if at == 0 else 0) if unsteady and findings else None
+    for number, (told, todo) in enumerate(entries):
+        if number == doubtful:
+            print_line(console, "First measure again: the machine was unsteady. Of the profiled steps alone:")
+        print_line(console, f"{number + 1}. {told}")
+        print_line(console, f"   {todo}", "dim")
+
+
+def _entry(one: Finding, run: RunAnalysis, findings: Sequence[Finding]) -> tuple[str, str]:
+    """Return what a finding costs, and what to do about it, in a line each."""
+    assert one.remedy is not None
+    here, elsewhere = f"{capitalized(cure_of(one))}{by_itself(one)}", finding_text.todo_elsewhere(one)
+    return f"{finding_text.line(one, run, findings)}.", f"{here}. In a loop of your own: {elsewhere}."
 
 
 def _print_older_advice(console: Console, run: RunAnalysis) -> None:

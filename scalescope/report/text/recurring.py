@@ -7,7 +7,16 @@ from scalescope.report.text.findings import because, headline
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import EXPOSED, IDLE
+from scalescope.scaling.finding import EXPOSED, GARBAGE, IDLE, Code
+
+#: What a rank does in them, where a window shows that, in short.
+_DOES: dict[Code, str] = {
+    "more_work": "what rank {rank} computes",
+    "own_work": "what rank {rank} computes",
+    "slower_compute": "what rank {rank} computes",
+    "data_loading": "the data that rank {rank} loads",
+    "host_stall": "what holds up rank {rank}'s host",
+}
 
 
 def is_told(run: RunAnalysis) -> bool:
@@ -18,8 +27,20 @@ def is_told(run: RunAnalysis) -> bool:
 def recurring_clause(found: RecurringSteps) -> str:
     """Return which steps are longer, and what that costs, without a full stop."""
     what = f"every {ordinal(found.every)} step takes {_longer(found)} longer than the others"
-    whose = f", for what rank {found.rank} does before the others go on" if found.rank is not None else ""
-    return f"{what}' {milliseconds(found.usual_ms)}{whose}: {milliseconds(found.mean_ms)} a step in the mean"
+    return f"{what}' {milliseconds(found.usual_ms)}{_for_what(found)}: {milliseconds(found.mean_ms)} a step in the mean"
+
+
+def _for_what(found: RecurringSteps) -> str:
+    """Return what they do, and whose it is, in short; "" where nothing tells."""
+    doing = found.doing
+    rank = found.rank if doing is None or doing.rank is None else doing.rank
+    if doing is not None and any(row.name == GARBAGE for row in doing.evidence):
+        return f", for Python's garbage collector{f' on rank {rank}' if rank is not None else ''}"
+    if rank is None:
+        return ""
+    if doing is not None and doing.code in _DOES and (found.rank is None or doing.code != "host_stall"):
+        return f", for {_DOES[doing.code].format(rank=rank)}"
+    return f", for what rank {rank} does before the others go on"
 
 
 def _longer(found: RecurringSteps) -> str:
@@ -38,6 +59,17 @@ def recurring_sentence(run: RunAnalysis, found: RecurringSteps) -> str:
     return (
         f"{clause}. {capitalized(with_doing(recorded, found))}." if recorded else f"{clause}, by the job's own clock."
     )
+
+
+def as_costly_sentence(found: RecurringSteps) -> str:
+    """Return that they may cost as much as what was said before, and what they cost, in a sentence."""
+    return f"What recurs may cost as much: {recurring_clause(found)}."
+
+
+def recorded_sentence(run: RunAnalysis, found: RecurringSteps) -> str:
+    """Return how many of them were recorded, and what a window shows them to do; "" where none is profiled."""
+    recorded = recorded_of(run, found, "such a longer one")
+    return f"{with_doing(capitalized(recorded), found)}." if recorded else ""
 
 
 def with_doing(told: str, found: RecurringSteps) -> str:
@@ -86,14 +118,14 @@ def _recorded(run: RunAnalysis, found: RecurringSteps) -> tuple[int, int]:
     return len(recorded), sum(step % found.every == found.phase for step in recorded)
 
 
-def recorded_of(run: RunAnalysis, found: RecurringSteps) -> str:
+def recorded_of(run: RunAnalysis, found: RecurringSteps, such: str = "such a one") -> str:
     """Return how many of the profiled steps are such; "" where none is profiled."""
     recorded, begun = _recorded(run, found)
     if not recorded:
         return ""
     of_all = f"of the {counted(recorded, 'profiled step')} " if recorded > 1 else "profiled step "
     number = ("the one " if begun else "no ") if recorded == 1 else f"{begun or 'none'} "
-    return f"{number}{of_all}{'are' if begun > 1 else 'is'} such a one"
+    return f"{number}{of_all}{'are' if begun > 1 else 'is'} {such}"
 
 
 def beside_recurring(run: RunAnalysis) -> str:

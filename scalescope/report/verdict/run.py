@@ -39,10 +39,12 @@ from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.text.of_step import PROFILED, step_named
 from scalescope.report.text.recurring import (
+    as_costly_sentence,
     beside_recurring,
     is_told,
     pace,
     recorded_of,
+    recorded_sentence,
     recurring_advice,
     recurring_clause,
     recurring_sentence,
@@ -69,7 +71,7 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_lost_in_noise, is_of_steady_steps
 from scalescope.scaling.finding_order import weight
-from scalescope.scaling.findings.of_rows.recurring import leads
+from scalescope.scaling.findings.of_rows.recurring import cost_as_much, leads
 from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady
 
@@ -264,7 +266,12 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
     if run.longer is not None:
         told.headline = f"{longer_sentence(run.longer)} {told.headline}"
         told.explained += usual_sentences(run)
-    if run.recurring is not None and is_told(run) and not leads(run):
+    if run.recurring is None or not is_told(run) or leads(run):
+        return
+    if cost_as_much(run) and not is_doubtful(run):
+        told.headline = f"{told.headline} {as_costly_sentence(run.recurring)}"
+        told.explained += filter(None, [recorded_sentence(run, run.recurring)])
+    else:
         told.explained.append(recurring_sentence(run, run.recurring))
 
 

@@ -63,6 +63,38 @@ def leads(run: RunAnalysis) -> bool:
     return found.mean_ms > weight(first) or (unsure and (found.longer_low_ms or 0.0) > 0)
 
 
+def cost_as_much(run: RunAnalysis) -> bool:
+    """Tell whether they may as well cost more than what comes first: each one's cost lies in the other's interval."""
+    found, first = run.recurring, next(iter(run.findings), None)
+    if found is None or first is None or not found.is_worth_a_word or leads(run):
+        return False
+    if first.ms is None or first.at_most or first.low_ms is None or first.high_ms is None or is_within_noise(first):
+        return False
+    low, high = found.longer_low_ms, found.longer_high_ms
+    if low is None or high is None or low <= 0:
+        return False
+    return first.low_ms <= found.mean_ms <= first.high_ms and low <= first.ms * found.every <= high
+
+
+def place(findings: Sequence[Finding], run: RunAnalysis) -> int | None:
+    """Return before which of the findings, in their order, they come; None where they are not worth a word.
+
+    Never before what is told first, unless they are; but before bounds, and what noise may have made.
+    """
+    found = run.recurring
+    if found is None or not found.is_worth_a_word:
+        return None
+    if leads(run):
+        return 0
+    return next(
+        (
+            at for at, one in enumerate(findings)
+            if at and (one.at_most or is_within_noise(one) or weight(one) < found.mean_ms)
+        ),
+        len(findings),
+    )  # fmt: skip
+
+
 def steps_of(one: Finding, analysis: RunAnalysis) -> set[int]:
     """Return the profiled steps that have what is there in some of them alone; none where that is not told."""
     row = next((row for row in one.evidence if row.name == IN_STEPS), None)
