@@ -141,8 +141,11 @@ def test_what_one_rank_does_in_midst_of_every_4th_step_is_seen_by_its_own_time()
         ms = max(own) + transfer
         made.append(StepRow(step=step, phase="steady", step_ms=[ms, ms], own_ms=own, samples_per_s=1.0))
     found = recurring_steps(made)
-    assert found is not None and (found.every, found.phase) == (4, 1)
+    assert found is not None and (found.every, found.phase, found.phases, found.rank) == (4, 1, [1], 1)
     assert recurring_steps([msgspec.structs.replace(row, own_ms=[]) for row in made]) is None
+    both = [msgspec.structs.replace(row, own_ms=[max(row.own_ms)] * 2) for row in made]
+    told = recurring_steps([msgspec.structs.replace(row, step_ms=row.own_ms) for row in both])
+    assert told is not None and told.every == 4 and told.rank is None
 
 
 def test_hiccups_of_all_steps_alike_do_not_make_the_longer_ones_longer() -> None:

@@ -236,7 +236,7 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     every: int  # steps from one to the next
     phase: int  # the step's number, modulo `every`, that begins it
     phases: list[int]  # of all the longer steps: what one rank does late in a step makes the others' next one longer
-    rank: int | None  # whose it is, where the others wait for it in the step after; None: the rows do not tell
+    rank: int | None  # whose it is, where the others wait for it in this step or the next; None: rows do not tell
     longer_ms: float  # than those around them, in the mean; and its 95% interval, by what they differ by
     longer_low_ms: float | None = None  # None: of an answer that was written before it was told
     longer_high_ms: float | None = None

@@ -20,6 +20,8 @@ from scalescope.scaling.verdicts.step_rows.regular import LEAST_TIMES, Series, b
 
 #: Longer by less than this share is not worth a word.
 _LEAST_SHARE = 0.1
+#: So much of it on one rank alone is that rank's.
+_MOST = 0.5
 #: The latest steps tell.
 _MOST_STEPS = 3000
 #: A stretch of fewer steps tells nothing of their neighbours.
@@ -63,7 +65,7 @@ def recurring_steps(rows: Sequence[StepRow], profiled: Sequence[StepRow] = ()) -
         every=every,
         phase=first,
         phases=long.tolist(),
-        rank=rank,
+        rank=_by_itself(stretches, ranks, found, longer) if rank is None else rank,
         longer_ms=longer,
         longer_low_ms=max(0.0, longer - half),
         longer_high_ms=longer + half,
@@ -159,6 +161,23 @@ def _late(
         if (at - phase) % every not in (0, 1, every - 1):
             late[at, rank] = is_beyond_chance(beside[phases == at, rank].tolist(), excess.size)
     return late
+
+
+def _by_itself(
+    stretches: Sequence[Sequence[StepRow]], ranks: int, found: tuple[int, int], longer_ms: float
+) -> int | None:
+    """Return the rank that takes most of it before it first waits for the others; None where none does, or several."""
+    if ranks < 2 or not all(len(row.own_ms) >= ranks for stretch in stretches for row in stretch):
+        return None
+    every, phase = found
+    own = np.concatenate([beside_neighbours(np.array([row.own_ms[:ranks] for row in one])) for one in stretches])
+    there = own[[row.step % every == phase for stretch in stretches for row in stretch]]
+    typical = np.median(there, axis=0)
+    rank = int(typical.argmax())
+    later = there[:, rank] - np.delete(there, rank, axis=1).max(axis=1)
+    if np.median(later) < _MOST * max(longer_ms, float(typical[rank])):
+        return None
+    return rank if is_beyond_chance(later.tolist(), ranks) else None
 
 
 def _longer_each(
