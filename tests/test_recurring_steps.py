@@ -148,6 +148,18 @@ def test_what_one_rank_does_in_midst_of_every_4th_step_is_seen_by_its_own_time()
     assert told is not None and told.every == 4 and told.rank is None
 
 
+def test_one_that_is_no_longer_than_others_does_not_hide_the_rest_and_two_of_six_do() -> None:
+    def without(*missed: int) -> RecurringSteps | None:
+        noise = np.random.default_rng(8)
+        more = {step: 20.0 for step in range(5, 65) if step % 10 == 7 and step not in missed}
+        return recurring_steps(rows(lambda step: [50.0 + more.get(step, 0.0) + float(noise.random())], range(5, 65)))
+
+    found = without(27)
+    assert found is not None and (found.every, found.phase) == (10, 7)
+    assert found.mean_ms == pytest.approx(2.0 * 5 / 6, abs=0.1)  # what it cost, that one among them
+    assert without(27, 47) is None
+
+
 def test_hiccups_of_all_steps_alike_do_not_make_the_longer_ones_longer() -> None:
     """In the mean of a hundred jobs it is what was put in, and 19 of 20 intervals have it."""
     chance, longer, held = np.random.default_rng(7), [], 0
