@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.records.folder import RunFolder
@@ -122,6 +123,23 @@ def test_launching_holds_nothing_of_what_two_of_ten_profiled_steps_alone_do(tmp_
     launching = [one for one in answer.findings if one.code == "host_bound"]
     assert all((one.ms or 0.0) < 11.0 and (one.high_ms or 0.0) < 11.0 for one in launching), launching
     assert leads(answer)
+
+
+def test_what_recurs_for_sure_leads_what_launching_takes_in_any_eager_step(tmp_path: Path) -> None:
+    """*Launching costs at most 3.9 ms* stood before a save of 2.9 ms a step in the mean."""
+    answer = _saves_between_operators(tmp_path, {23: 60.0, 29: 60.0})
+    assert answer.recurring is not None and answer.activity == "cpu"
+    launching = Finding(code="host_bound", ms=6.0, low_ms=6.0, high_ms=6.0, backed="replay", at_most=True)
+    answer.findings = [launching]
+    answer.recurring.mean_ms, answer.recurring.longer_low_ms = 4.0, 12.0
+    assert leads(answer)
+    answer.recurring.longer_low_ms = 0.0
+    assert not leads(answer)
+    answer.recurring.mean_ms, answer.recurring.longer_low_ms = 1.0, 3.0  # of some 100 ms
+    assert not leads(answer)
+    answer.recurring.mean_ms = 4.0
+    answer.findings = [msgspec.structs.replace(launching, ms=30.0, low_ms=30.0, high_ms=30.0)]
+    assert not leads(answer)
 
 
 def test_what_recurs_for_sure_leads_a_bound_that_begins_at_nothing(tmp_path: Path) -> None:

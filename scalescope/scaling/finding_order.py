@@ -127,7 +127,12 @@ def _little_between_ms(one: Finding, step_ms: float) -> float:
 
 
 def _is_trifle(one: Finding, step_ms: float) -> bool:
-    return one.rank is None and not one.at_most and 0 < weight(one) < _TRIFLE_ON_CPUS * step_ms
+    return one.rank is None and not one.at_most and weight(one) > 0 and is_trifle_on_cpus(weight(one), step_ms)
+
+
+def is_trifle_on_cpus(ms: float, step_ms: float) -> bool:
+    """Tell whether what all ranks have for sure is no headline where hosts compute."""
+    return ms < _TRIFLE_ON_CPUS * step_ms
 
 
 def _is_little(one: Finding, little_ms: float) -> bool:
@@ -141,7 +146,7 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Fi
     step, and nobody knows how much of it can be had.
     """
     first = next(iter(findings), None)
-    if first is None or first.code != "host_bound" or not _is_little(first, _little_between_ms(first, step_ms)):
+    if first is None or not is_usual_launching(first, step_ms):
         return list(findings)
     ahead = [
         one
@@ -150,6 +155,11 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Fi
         or (one.code == "exposed_transfer" and is_no_fault(one) and (one.ms or 0.0) > (first.ms or 0.0))
     ]
     return [*ahead, *(one for one in findings if one not in ahead)]
+
+
+def is_usual_launching(one: Finding, step_ms: float) -> bool:
+    """Tell whether it is a bound of what hosts do between operators, and no more than in any eager step on CPUs."""
+    return one.code == "host_bound" and _is_little(one, _little_between_ms(one, step_ms))
 
 
 def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Finding]:

@@ -23,7 +23,8 @@ from scalescope.scaling.finding import (
     is_of_steady_steps,
     is_within_noise,
 )
-from scalescope.scaling.finding_order import weight
+from scalescope.scaling.finding_order import is_trifle_on_cpus, is_usual_launching, weight
+from scalescope.scaling.findings.shares import mean_step_ms
 
 #: One cause takes about as long in the profiled steps as in all: within so many times.
 _AS_LONG = 2.0
@@ -58,9 +59,13 @@ def leads(run: RunAnalysis) -> bool:
     in_the_window = first is not None and is_now_and_then(first) and not is_of_steady_steps(first)
     if first is None or in_the_window or is_within_noise(first):
         return True
+    sure = (found.longer_low_ms or 0.0) > 0
+    step_ms = mean_step_ms(run, "window")
+    if run.activity == "cpu" and sure and is_usual_launching(first, step_ms):
+        return found.mean_ms > weight(first) or not is_trifle_on_cpus(found.mean_ms, step_ms)
     # of a bound that begins at nothing nobody knows that any can be had
     unsure = first.at_most and (first.low_ms or 0.0) <= 0
-    return found.mean_ms > weight(first) or (unsure and (found.longer_low_ms or 0.0) > 0)
+    return found.mean_ms > weight(first) or (unsure and sure)
 
 
 def cost_as_much(run: RunAnalysis) -> bool:
