@@ -23,7 +23,7 @@ from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import GOES_WITH_IT, Code
+from scalescope.scaling.finding import BESIDES, GOES_WITH_IT, Code, EvidenceRow
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.containment import first_and_last, without_contained
 from scalescope.scaling.findings.prices import pricing
@@ -307,3 +307,13 @@ def test_a_cause_that_the_replayed_steps_have_too_often_takes_no_more_than_the_s
     )
     gain = Gain(once, 243.0, 0.0, 577.0, beside_ms=-121.0)
     assert pricing._finding(scene, gain).fraction == pytest.approx(243 / 347)
+
+
+def test_a_kernel_that_one_rank_alone_runs_is_told_though_noise_hides_what_it_costs() -> None:
+    """Each step has it, counted: "nothing is wrong" would be no answer. One that is late by chance is not told so."""
+    scene = cast(Scene, SimpleNamespace(step_ms=16.0, replayer=SimpleNamespace(on_cpu=False)))
+    counted = EvidenceRow(kind="figure", name=BESIDES, calls=1.0)
+    own = Candidate(code="own_work", rank=1, evidence=(counted,), least_share=0.001)
+    assert pricing.is_worth_it(scene, Gain(own, 0.1, -0.01, 0.2))
+    assert not pricing.is_worth_it(scene, Gain(own, 0.01, -0.01, 0.2))
+    assert not pricing.is_worth_it(scene, Gain(msgspec.structs.replace(own, evidence=()), 0.1, -0.01, 0.2))

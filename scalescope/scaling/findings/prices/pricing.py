@@ -391,8 +391,10 @@ def is_worth_it(scene: Scene, gain: Gain) -> bool:
         return gain.low_ms > -gain.ms
     if gain.candidate.at_least:
         return True
-    # what is there and large is said, though a few steps that differ do not tell how large
-    return gain.low_ms > 0 or gain.ms >= LARGE * scene.step_ms
+    # what is there and large is said, though a few steps that differ do not tell how large; so is a kernel that one
+    # rank alone runs in every step, however little
+    alone = gain.candidate.code == "own_work" and is_counted(gain.candidate.evidence) and not scene.replayer.on_cpu
+    return alone or gain.low_ms > 0 or gain.ms >= LARGE * scene.step_ms
 
 
 def _finding(scene: Scene, gain: Gain) -> Finding:
