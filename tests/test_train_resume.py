@@ -42,6 +42,13 @@ def test_checkpoints_are_whole_and_the_newest_are_kept(undisturbed: RunFolder) -
     assert sorted(path.name for path in undisturbed.checkpoints.iterdir()) == ["step-20", "step-30"]
 
 
+def test_a_step_says_how_long_the_loop_saved_and_validated_before_it(undisturbed: RunFolder) -> None:
+    rows = undisturbed.read_steps()
+    assert [row.step for row in rows if row.saving_ms] == [10, 20]  # the last one has no step behind it
+    assert all(len(row.saving_ms) == 2 and min(row.saving_ms) > 0 for row in rows if row.saving_ms)
+    assert not any(row.validating_ms for row in rows)  # the first and the last are before and behind all steps
+
+
 def copy_of(run: RunFolder, to: Path) -> RunFolder:
     """A copy that can be gone on with: its frozen config names the new place."""
     copy = RunFolder(Path(shutil.copytree(run.path, to / run.path.name)))

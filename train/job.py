@@ -2,6 +2,7 @@
 
 import gc
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ from scalescope.train.measure.preemption import StopRequest
 from scalescope.train.measure.progress_markers import ProgressMarkers
 from scalescope.train.measure.publisher import Publisher
 from scalescope.train.measure.schedule import Schedule, Window, make_schedule
-from scalescope.train.measure.step_recorder import StepRecorder
+from scalescope.train.measure.step_recorder import Pause, StepRecorder
 from scalescope.train.measure.summary import summarise
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
@@ -200,13 +201,16 @@ class _Loop:
         saves = save is not None and (last or (step + 1) % save == 0)
         if not (validates or saves) or not self.schedule.may_interrupt_after(step):
             return
+        validating_ms = saving_ms = 0.0
         if validates:
             self.markers.validating(step)
-            self._validate(step)
+            self.clock.wait()  # what is enqueued is steps' time; the loss is waited for anyway
+            validating_ms = _timed_ms(lambda: self._validate(step))
         if saves:
             self.recorder.finish(step + 1)  # a job that goes on from here has the rows of all steps before it
             self.markers.saving(step)
-            self.checkpoints.begin(step + 1)
+            saving_ms = _timed_ms(lambda: self.checkpoints.begin(step + 1))
+        self.recorder.note_pause(step + 1, Pause(validating_ms, saving_ms))
         self.clock.restart()
 
     def _validate(self, step: int) -> None:
@@ -220,6 +224,13 @@ class _Loop:
         self.markers.saving(next_step)
         path = self.checkpoints.save(next_step)
         raise Preempted(f"asked to stop before step {next_step}; the state is in {path}")
+
+
+def _timed_ms(do: Callable[[], None]) -> float:
+    """Do something and return how long it took."""
+    started_s = time.perf_counter()
+    do()
+    return (time.perf_counter() - started_s) * 1e3
 
 
 def share_of(config: TrainConfig, rank: int, ranks: int) -> Share:

@@ -203,6 +203,8 @@ class StepRow(msgspec.Struct, frozen=True):
     run_delay_ms: list[float] = []  # of step_ms, by rank, ready to run while others had its core; empty: nothing tells
     loading_ms: list[float] = []  # how long every rank's host was in its loader, by rank; empty: not timed
     own_run_delay_ms: list[float] = []  # as run_delay_ms, of own_ms
+    saving_ms: list[float] = []  # how long every rank's loop saved a checkpoint before this step; empty: it did not
+    validating_ms: list[float] = []  # how long it measured the held-out loss before this step; empty: it did not
 
     @property
     def length_ms(self) -> float:

@@ -35,6 +35,8 @@ class Accounting:
         run_delay_ms: Sequence[float] = (),
         loading_ms: Sequence[float] = (),
         own_run_delay_ms: Sequence[float] = (),
+        saving_ms: Sequence[float] = (),
+        validating_ms: Sequence[float] = (),
     ) -> StepRow:
         """Return a step's row; its loss is the mean over all samples.
 
@@ -63,6 +65,8 @@ class Accounting:
             run_delay_ms=list(run_delay_ms) if all(map(math.isfinite, run_delay_ms)) else [],
             loading_ms=list(loading_ms) if all(map(math.isfinite, loading_ms)) else [],
             own_run_delay_ms=list(own_run_delay_ms) if all(map(math.isfinite, own_run_delay_ms)) else [],
+            saving_ms=list(saving_ms) if any(saving_ms) else [],
+            validating_ms=list(validating_ms) if any(validating_ms) else [],
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

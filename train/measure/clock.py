@@ -129,6 +129,9 @@ class CpuClock:
         self._mark_s, self._delayed_ms = now_s, delayed_ms
         self._forget_own()
 
+    def wait(self) -> None:
+        """Wait until the device has passed the last lap: on a CPU it has."""
+
     def ready(self) -> int:
         """Return how many unread laps can be read without waiting."""
         return len(self._laps)
@@ -205,6 +208,10 @@ class CudaClock:
         self._laps.append(_CudaLap(self._mark, end, host_loss, self._arrived, self._waits, self._loader.take()))
         self._mark = end
         self._forget_own()
+
+    def wait(self) -> None:
+        """As a CpuClock's."""
+        self._mark.synchronize()
 
     def ready(self) -> int:
         """Return how many unread laps the device has passed."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,15 @@ _CHUNK_MS = 1000.0
 _MOST_STEPS = 20
 _PATIENCE_S = 5.0  # for rows that the working thread is writing just now, perhaps to a disk that hangs
 
-_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 8) of each rank, and their steps
+
+class Pause(NamedTuple):
+    """What held a rank's loop up between two steps, ms."""
+
+    validating_ms: float = 0.0
+    saving_ms: float = 0.0
+
+
+_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 11) of each rank, and their steps
 
 
 class StepRecorder:
@@ -61,11 +70,12 @@ class StepRecorder:
         self._power = power
         self.stop_asked = False  # by any rank; the same on all ranks after the same step
         self._validation: dict[int, float] = {}
+        self._paused: dict[int, Pause] = {}  # by the step before which the loop was held up
         self._next_step = schedule.first_step  # the first step whose lap was not sent yet
         self._chunk_steps = 1
         self._pending: _Chunk | None = None
         self._writing = threading.Lock()  # the watching thread may rescue while the working one writes
-        self._gathered: torch.Tensor | None = None  # (ranks, steps, 8) of the last chunk that arrived
+        self._gathered: torch.Tensor | None = None  # (ranks, steps, 11) of the last chunk that arrived
         profiler = job.config.profiler
         self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
         self._anomaly: Anomaly | None = None
@@ -73,6 +83,10 @@ class StepRecorder:
     def note_validation(self, step: int, loss: float) -> None:
         """Put a held-out loss into a step's row; before that step is closed."""
         self._validation[step] = loss
+
+    def note_pause(self, before: int, pause: Pause) -> None:
+        """Put what the loop did between two steps into the second one's row."""
+        self._paused[before] = pause
 
     def take_anomaly(self) -> Anomaly | None:
         """Return steps that have become longer, once; the same on all ranks after the same step."""
@@ -127,6 +141,7 @@ class StepRecorder:
         stop = float(self._stop.name is not None)
         read = [self._clock.read() for _ in range(laps)]
         watts = self._power.watts([lap.step_ms for lap in read])
+        pauses = [self._paused.pop(self._next_step + index, Pause()) for index in range(laps)]
         own = torch.tensor(
             [
                 (
@@ -139,8 +154,10 @@ class StepRecorder:
                     lap.run_delay_ms,
                     lap.loading_ms,
                     lap.own_run_delay_ms,
+                    pause.saving_ms,
+                    pause.validating_ms,
                 )
-                for lap in read
+                for lap, pause in zip(read, pauses, strict=True)
             ],
             dtype=torch.float64,
         )
@@ -186,6 +203,8 @@ class StepRecorder:
                     run_delay_ms=laps[:, 6].tolist(),
                     loading_ms=laps[:, 7].tolist(),
                     own_run_delay_ms=laps[:, 8].tolist(),
+                    saving_ms=laps[:, 9].tolist(),
+                    validating_ms=laps[:, 10].tolist(),
                 )
             )
 
