@@ -116,9 +116,12 @@ def test_what_the_step_as_run_accounts_for_is_not_told_again_as_a_doubt() -> Non
     assert unlike_sentence(run, "2 GPUs") == "" and profiling_line(run) == ""
     # the two figures for a step that is not recorded stand in one sentence, each with the steps that it is of
     assert as_run_sentence(run).endswith(
-        "as run it takes 69.2 ms, by the job's own steps beside the window; all 50 steady steps take 71.8 ms in the "
-        "median."
+        "as run it takes 69.2 ms (51.1 ms to 89.4 ms), by the job's own steps beside the window; all 50 steady steps "
+        "take 71.8 ms in the median."
     )
+    assert run.as_run is not None and run.as_run.step_ms is not None
+    run.as_run.low_ms, run.as_run.high_ms = 68.0, 70.0  # as well known as that, the figure says all there is to say
+    assert "takes 69.2 ms, by" in as_run_sentence(run)
     print_run(run, Console(file=(shown := StringIO()), width=400))
     assert "may spend their time otherwise" not in shown.getvalue()
     assert "steady steps" not in as_run_sentence(recorded_on_devices(71.5)), "one figure"

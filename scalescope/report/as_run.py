@@ -2,6 +2,7 @@
 
 import statistics
 
+from scalescope.records.rows import WIDE
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds, percent
@@ -207,8 +208,16 @@ def as_run_sentence(run: RunAnalysis) -> str:
         return f"As run a step takes {milliseconds(as_run.step_ms)}, {whose}: it is not recording that makes it differ."
     return (
         f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step{_slower(as_run)}: as run it "
-        f"takes {milliseconds(as_run.step_ms)}, {whose}{_all_measured(run)}."
+        f"takes {milliseconds(as_run.step_ms)}{_between(as_run)}, {whose}{_all_measured(run)}."
     )
+
+
+def _between(told: AsRun) -> str:
+    """Return what the step as run is known to lie between, where that is wide: a figure alone would say more."""
+    step, low, high = told.step_ms or 0.0, told.low_ms, told.high_ms
+    if low is None or high is None or high - low <= 2 * WIDE * step:
+        return ""
+    return f" ({milliseconds(low)} to {milliseconds(high)})"
 
 
 def _all_measured(run: RunAnalysis) -> str:
