@@ -108,19 +108,46 @@ def perfect_overlap(graph: Graph) -> None:
 
 
 def no_overlap(graph: Graph) -> None:
-    """Let collectives begin once all compute that is launched before their result is needed is over."""
+    """Let collectives begin once all compute that began before their result was first needed is over.
+
+    In the trace's order, whichever thread launched what: a host's threads are each for itself here, and what began
+    after a result was needed may wait for it.
+    """
     for rank in graph.ranks:
-        last = -1
+        behind = _collectives_before(graph, rank)
+        # when an activity begins, or is awaited, and what it needs
+        needed: list[tuple[int, int, list[int]]] = []
+        for stream in graph.order[rank]:
+            for at in stream:
+                others = [other for other in graph.after.get(at, ()) if other in behind]
+                needed.append((graph.activities[at].traced_start, at, others))
         for call in graph.calls[rank]:
-            if call.awaits >= 0 and graph.activities[call.awaits].kind == COMMUNICATION:
-                _after(graph, call.awaits, last)
-            if call.launches < 0:
-                continue
-            for other in graph.after.get(call.launches, ()):
-                if graph.activities[other].kind == COMMUNICATION:
-                    _after(graph, other, last)
-            if graph.activities[call.launches].kind == COMPUTE:
-                last = call.launches
+            if call.awaits in behind:
+                needed.append((graph.activities[call.awaits].traced_end, call.awaits, [call.awaits]))
+        last = -1
+        for _, at, others in sorted(needed):
+            for other in others:
+                _begin_after(graph, other, last, behind)
+            if graph.activities[at].kind == COMPUTE:
+                last = at
+
+
+def _collectives_before(graph: Graph, rank: int) -> dict[int, int]:
+    """Return of each of a rank's collectives the one before it on its stream, -1 for the first."""
+    before: dict[int, int] = {}
+    for stream in graph.order[rank]:
+        previous = -1
+        for at in stream:
+            if graph.activities[at].kind == COMMUNICATION:
+                before[at], previous = previous, at
+    return before
+
+
+def _begin_after(graph: Graph, collective: int, compute: int, behind: dict[int, int]) -> None:
+    """Let a collective, and those before it on its stream, begin after this compute; once, so it leaves `behind`."""
+    while collective in behind:
+        _after(graph, collective, compute)
+        collective = behind.pop(collective)
 
 
 def _after(graph: Graph, collective: int, compute: int) -> None:
