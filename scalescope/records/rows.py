@@ -207,6 +207,12 @@ class StepRow(msgspec.Struct, frozen=True):
     validating_ms: list[float] = []  # how long it measured the held-out loss before this step; empty: it did not
 
     @property
+    def loop_ms(self) -> list[float]:
+        """Return every rank's time since the step before ended: with what its loop saved and validated in between."""
+        held = [one for one in (self.saving_ms, self.validating_ms) if len(one) == len(self.step_ms)]
+        return [ms + sum(one[rank] for one in held) for rank, ms in enumerate(self.step_ms)]
+
+    @property
     def length_ms(self) -> float:
         """Return how long the step is, see `step_length_ms`. Raises ValueError where no rank told its time."""
         return step_length_ms(self.step_ms, self.synchronised)

@@ -242,6 +242,8 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     longer_high_ms: float | None = None
     usual_ms: float  # median length of the others
     mean_ms: float  # `longer_ms` over `every`: what it costs a step in the mean
+    saving_ms: float = 0.0  # of `longer_ms`, how long the loop saved a checkpoint before such a step
+    validating_ms: float = 0.0  # … and how long it measured the held-out loss
     doing: Finding | None = None  # what a window shows them to do, which is no cost beside; None: none does
 
     @property

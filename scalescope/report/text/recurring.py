@@ -1,7 +1,7 @@
 """Steps that are longer every so often, in words: how often, by how much, and how many of them were recorded."""
 
 from scalescope.records.console import counted
-from scalescope.report.drawing.numbers import capitalized, milliseconds, ordinal
+from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, ordinal
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.findings import because, headline
 from scalescope.report.text.long import with_cause
@@ -18,6 +18,15 @@ _DOES: dict[Code, str] = {
     "host_stall": "what holds up rank {rank}'s host",
 }
 
+#: What the job's own loop does less of, by how long it took.
+_LESS = {
+    "saving_ms": "save checkpoints less often (checkpoint_every), or in the background where they are not "
+    "(checkpoint_mode=background)",
+    "validating_ms": "validate less often (validate_every), or on fewer samples (data.validation_samples)",
+}
+#: Of the time that a step is longer by: what less than this makes is not named, and from the other on it is all.
+_MUCH, _ALL = 0.2, 0.9
+
 
 def is_told(run: RunAnalysis) -> bool:
     """Tell whether they cost enough to be worth a word."""
@@ -32,6 +41,8 @@ def recurring_clause(found: RecurringSteps) -> str:
 
 def _for_what(found: RecurringSteps) -> str:
     """Return what they do, and whose it is, in short; "" where nothing tells."""
+    if held := _for_the_loop(found):
+        return held
     doing = found.doing
     rank = found.rank if doing is None or doing.rank is None else doing.rank
     if doing is not None and any(row.name == GARBAGE for row in doing.evidence):
@@ -41,6 +52,18 @@ def _for_what(found: RecurringSteps) -> str:
     if doing is not None and doing.code in _DOES and (found.rank is None or doing.code != "host_stall"):
         return f", for {_DOES[doing.code].format(rank=rank)}"
     return f", for what rank {rank} does before the others go on"
+
+
+def _for_the_loop(found: RecurringSteps) -> str:
+    """Return what of it the loop saved or validated before the step, where that is much of it; "" where it is not."""
+    held_ms = found.saving_ms + found.validating_ms
+    if held_ms < _MUCH * found.longer_ms:
+        return ""
+    kinds = (("saving a checkpoint", found.saving_ms), ("validation", found.validating_ms))
+    what = listing([name for name, ms in kinds if ms >= _MUCH * held_ms])
+    return f", for {what} before it" if held_ms >= _ALL * found.longer_ms else (
+        f", {milliseconds(held_ms)} of it for {what} before it"
+    )  # fmt: skip
 
 
 def _longer(found: RecurringSteps) -> str:
@@ -82,6 +105,9 @@ def with_doing(told: str, found: RecurringSteps) -> str:
 
 def recurring_advice(found: RecurringSteps) -> str:
     """Return what to do about them."""
+    less = [what for ms, what in _LESS.items() if getattr(found, ms) >= _MUCH * found.longer_ms]
+    if less:
+        return f"{listing(less)}: at most {milliseconds(found.mean_ms)} a step"
     known = found.doing.remedy if found.doing is not None else None
     if known is not None and known.cure == "collect_less":
         return f"{cure_text(known)}: at most {milliseconds(found.mean_ms)} a step"

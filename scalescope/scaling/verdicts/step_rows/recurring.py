@@ -39,9 +39,9 @@ def recurring_steps(rows: Sequence[StepRow], profiled: Sequence[StepRow] = ()) -
     if not ranks or len(rows) < 2 * LEAST_TIMES:
         return None
     numbers = np.array([row.step for row in rows])
-    times = np.array([row.step_ms[:ranks] for row in rows])
+    times = np.array([row.loop_ms[:ranks] for row in rows])
     told = np.array([row.step for stretch in stretches for row in stretch])
-    levels = [beside_neighbours(np.array([row.step_ms[:ranks] for row in stretch])) for stretch in stretches]
+    levels = [beside_neighbours(np.array([row.loop_ms[:ranks] for row in stretch])) for stretch in stretches]
     beside = np.concatenate(levels) if levels else np.empty((0, ranks))
     found = regular(list(_series(stretches, told, beside)), _LEAST_SHARE * float(np.median(times.max(axis=1))))
     if found is None or np.count_nonzero(numbers % found[0] == found[1]) < LEAST_TIMES:
@@ -71,7 +71,14 @@ def recurring_steps(rows: Sequence[StepRow], profiled: Sequence[StepRow] = ()) -
         longer_high_ms=longer + half,
         usual_ms=usual,
         mean_ms=longer / every,
+        saving_ms=_mean_of([row.saving_ms for row in rows if row.step % every == phase]),
+        validating_ms=_mean_of([row.validating_ms for row in rows if row.step % every == phase]),
     )
+
+
+def _mean_of(times: Sequence[Sequence[float]]) -> float:
+    """Return the mean of steps' mean ranks, ms; one that was not timed had none."""
+    return statistics.fmean(statistics.fmean(one) if one else 0.0 for one in times)
 
 
 def longer_at(rows: Sequence[StepRow], like: RecurringSteps) -> list[float]:
