@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding, is_lost_in_noise, is_within_noise, ranks_of
 from scalescope.scaling.finding_order import are_little_at_most, behind_what_is_known, worth_leading, worth_telling
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
@@ -16,6 +17,7 @@ from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
 from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.findings.sound import all_sound
 from scalescope.scaling.verdicts.experts import with_experts
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then
 from scalescope.scaling.verdicts.pipeline import with_bubbles
@@ -47,10 +49,20 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
         told = [one for one in told if one.code != "nothing"]
     if analysis.activity == "cpu":
         told = behind_what_is_known(told, step_ms)
+    told = all_sound(told, _longest_ms(analysis))
     fitted = [_fitted(one, analysis) for one in led(worth_telling(told))]
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)
+
+
+def _longest_ms(analysis: RunAnalysis) -> float:
+    """Return the longest of what is known as the run's step, ms: of those profiled, as run, and the job's own."""
+    times, as_run = analysis.step_times, analysis.as_run
+    own = [times.measured_step_p95_ms, times.measured_high_ms] if times is not None else []
+    untraced = [as_run.untraced_ms.high] if as_run is not None and as_run.untraced_ms is not None else []
+    known = [ms for ms in (*own, *untraced) if ms is not None]
+    return max(mean_step_ms(analysis, "window"), step_as_run(analysis)[0].high, *known, 0.0)
 
 
 def led(findings: Sequence[Finding]) -> list[Finding]:

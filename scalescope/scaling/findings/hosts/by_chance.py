@@ -22,6 +22,8 @@ from scalescope.scaling.replay.removal import Removal, What
 #: By so many times the typical step's a rank is later in one of them, whatever made it longer still: that it was held
 #: up for more once makes it no less sure of the others.
 _NO_MORE = 2.0
+#: What a cause brings in the mean of first and last is known no worse than so many times what it brings first.
+_WIDER = 2.0
 #: So many steps tell by how much they differ.
 _LEAST_SPREAD = 3
 #: What takes time out of a host between its launches: of two such causes of one rank the one takes out the other's.
@@ -121,6 +123,7 @@ def _between(
     high = min(
         high, max(undisturbed.high, free.value, told.value, *one.in_each_ms)
     )  # no more than it takes where it takes most
+    low = min(low, high)
     value = free.value - there * (free.value - usual)
     return Interval(min(max(value, low), high), low, high)
 
@@ -141,13 +144,23 @@ def _beyond(scene: Scene, sure: Sequence[Candidate], one: Candidate, disturbed: 
     alone = pairs[0][1]
     replayer.work_out([*([calm] if disturbed else []), alone], near=True)
     found = replayer.predict(alone, beyond=calm if disturbed else None, near=True)
-    if not found.change_ms or found.low_ms is None or found.high_ms is None or value <= 0:
+    if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.change_ms >= 0 or value <= 0:
         return None
-    low, high = (value * ms / found.change_ms for ms in (found.high_ms, found.low_ms))
+    around = as_far_off(value, Interval(-found.change_ms, -found.high_ms, -found.low_ms))
+    low = around.low
     if (mean := statistics.fmean(one.in_each_ms)) > 0:
         # it takes so much in each of the steps, whichever of them feels it
         low = max(low, value * min(one.in_each_ms) / mean)
-    return Interval(value, max(0.0, low), high)
+    return Interval(value, max(0.0, low), around.high)
+
+
+def as_far_off(value: float, alone: Interval) -> Interval:
+    """Return what a cause brings in the mean of first and last, ms, as far off as what it brings alone.
+
+    Where that is next to nothing, no share of it tells how far off the mean may be.
+    """
+    times = min(max(value / alone.value, 1.0), _WIDER)
+    return Interval(value, value - times * (alone.value - alone.low), value + times * (alone.high - alone.value))
 
 
 def _disturbances(scene: Scene, sure: Sequence[Candidate], one: Candidate, chance: Sequence[Removal]) -> Disturbances:

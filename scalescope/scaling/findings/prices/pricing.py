@@ -33,6 +33,8 @@ from scalescope.scaling.findings.prices.late_together import latest_first
 from scalescope.scaling.findings.prices.links import behind_each_other, behind_transfers
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.findings.prices.profiled_pace import up_to_profiled_pace
+from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.findings.sound import sound
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import LEAST_SHARE
@@ -406,7 +408,7 @@ def _finding(scene: Scene, gain: Gain) -> Finding:
     beside_ms = gain.beside_ms
     if beside_ms < 0 and not is_known_as_run(scene.analysis):
         beside_ms = 0.0  # the step is the mean of all that were profiled, which have the cause as often as it is there
-    return Finding(
+    found = Finding(
         code=one.code,
         rank=one.rank,
         ranks=one.ranks,
@@ -422,3 +424,5 @@ def _finding(scene: Scene, gain: Gain) -> Finding:
         at_most=one.at_most,
         at_least=one.at_least,
     )
+    profiled_ms = mean_step_ms(scene.analysis, "window")
+    return sound(found, max(profiled_ms, longest_ms), may_lengthen=one.change is not None and not one.at_most)
