@@ -29,6 +29,7 @@ from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.waits import wait_of
 from scalescope.scaling.replay.graph import Activity, Contention, Gradient, Graph, HostCall, Transfer, median
+from scalescope.scaling.replay.ranks.late_batches import late_batches
 from scalescope.scaling.trace.intervals import Intervals, covered_before, union
 
 #: The longest that dispatching an activity takes once nothing holds it up any more, ns. What lies beyond it in a trace
@@ -36,8 +37,6 @@ from scalescope.scaling.trace.intervals import Intervals, covered_before, union
 LONGEST_DISPATCH_NS = 30_000
 
 
-#: Taking a batch that is there, out of a worker's queue, takes less, ns.
-WAITS_NS = 500_000
 #: From one kernel's end to the next one's begin where both are enqueued, ns, unless the trace has any such pair.
 _QUEUED_DISPATCH_NS = 1_000.0
 #: From the begin of a launch to the begin of its kernel on an idle device, ns: 7.8 to 8.4 µs on H200.
@@ -62,6 +61,7 @@ def build_graph(records: Mapping[int, RankRecord], contention: Contention | None
     for rank in ranks:
         _explain_starts(graph, rank, records[rank])
     graph.step_numbers = records[ranks[0]].steps
+    graph.paced = late_batches(records)
     return graph.under(contention) if contention is not None else graph
 
 
@@ -101,8 +101,6 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
     if record.activity != "cpu":
         graph.elements[rank] = record.elements
-    if paced := _paced_calls(record):
-        graph.paced[rank] = paced
     graph.gradients[rank] = [
         Gradient(first + record.calls[one.call].activity, one.elements * one.element_bytes, one.element_bytes)
         for one in record.gradients
@@ -153,18 +151,6 @@ def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], 
             handing = first + call.activity if own else -1
         calls[at].hands_over = handing if call.in_collective else -1
     return calls
-
-
-def _paced_calls(record: RankRecord) -> list[int]:
-    """Return the calls before which the host waits for a batch of a worker process that is not there yet."""
-    if not record.from_workers.starts.size:
-        return []
-    found, returned = [], record.calls[0].start if record.calls else 0
-    for at, call in enumerate(record.calls):
-        if call.start > returned and data_between(record, returned, call.start, from_workers=True) >= WAITS_NS:
-            found.append(at)
-        returned = max(returned, call.end)
-    return found
 
 
 def _add_waits(graph: Graph, rank: int, record: RankRecord, first: int) -> None:

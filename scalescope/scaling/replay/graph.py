@@ -113,6 +113,13 @@ class _Shared:
         return self.calls[rank]
 
 
+class Late(msgspec.Struct, frozen=True):
+    """A batch that its worker had not made when the host asked: it comes no sooner, however early it is asked for."""
+
+    call: int  # before which the host waits for it
+    since: int  # what the host takes less from the call after this one on, it waits longer; -1: from the first on
+
+
 @dataclass(slots=True)
 class Graph:
     """All ranks' nodes. `order` lists a rank's activities a stream, in the order in which the stream runs them.
@@ -139,8 +146,8 @@ class Graph:
     loading: set[int] = field(default_factory=set)  # activities of a CPU that load data
     #: by activity: how many times the contention's inflation is its own; beyond the list 1
     slowed: list[float] = field(default_factory=list)
-    #: by rank: its calls before which the host waits, each time, for a batch that a worker process makes
-    paced: dict[int, list[int]] = field(default_factory=dict)
+    #: by rank: batches that a worker process had not made when the host asked for them
+    paced: dict[int, list[Late]] = field(default_factory=dict)
     #: by rank: what its host, beside a device, reads element by element before its calls; {} of ranks on CPUs
     elements: dict[int, list[ElementsBefore]] = field(default_factory=dict)
     led: set[int] = field(default_factory=set)  # ranks whose hosts begin ahead of the trace (replay/host_cost.py)

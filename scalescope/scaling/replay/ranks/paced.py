@@ -1,16 +1,17 @@
 """Hosts that wait for batches of worker processes: a batch comes when its worker has made it, whatever the host does.
 
 What the host takes before it asks for a batch is not in the batch's way: where that gets less, the wait grows by as
-much. So a batch that was waited for comes as long after the one before as it did, and no sooner.
+much. So a batch that was late comes as long after the one before as it did, and no sooner. One that was there when it
+was asked for (`late_batches`) is there earlier, too: its worker stood idle.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.graph import Graph, Late
 from scalescope.scaling.replay.node_columns import Array
 from scalescope.scaling.replay.simulate import simulate
 
@@ -32,14 +33,14 @@ def keep_pace(graph: Graph, before: Graph, freed: frozenset[int] = frozenset()) 
     }
     for rank, calls in paced.items():
         old, new = _taken(before.call_columns(rank)), _taken(graph.call_columns(rank))
-        _longer(graph, rank, calls, _between(np.cumsum(old - new)[calls]))
+        _longer(graph, rank, calls, _since(np.cumsum(old - new), calls))
     if not any(_waits_between(graph, rank) or _waits_between(before, rank) for rank in paced):
         return
     asked = _asked(before, paced)
     for _ in range(_ROUNDS):
         now = _asked(graph, paced)
         for rank, calls in paced.items():
-            _longer(graph, rank, calls, _between(asked[rank]) - _between(now[rank]))
+            _longer(graph, rank, calls, asked[rank] - now[rank])
 
 
 def _taken(calls: Mapping[str, Array]) -> Floats:
@@ -48,8 +49,10 @@ def _taken(calls: Mapping[str, Array]) -> Floats:
     return taken
 
 
-def _between(instants: Floats) -> Floats:
-    found: Floats = np.diff(instants, prepend=0.0)
+def _since(passed: Floats, late: Sequence[Late]) -> Floats:
+    """Return what passes until each late batch, from where it counts, by what has passed at all of a rank's calls."""
+    since = np.array([one.since for one in late], np.int64)
+    found: Floats = passed[[one.call for one in late]] - np.where(since >= 0, passed[since], 0.0)
     return found
 
 
@@ -57,23 +60,23 @@ def _waits_between(graph: Graph, rank: int) -> bool:
     return bool((graph.call_columns(rank)["awaits"] >= 0).any())
 
 
-def _asked(graph: Graph, paced: Mapping[int, list[int]]) -> dict[int, Floats]:
-    """Return when each batch is there in a replay: the next launch comes as long after it in each."""
+def _asked(graph: Graph, paced: Mapping[int, Sequence[Late]]) -> dict[int, Floats]:
+    """Return what passes until each batch is there in a replay: the next launch comes as long after it in each."""
     timing = simulate(graph)
     found = {}
-    for rank, calls in paced.items():
+    for rank, late in paced.items():
         launches = graph.call_columns(rank)["launches"]
         known = np.flatnonzero(launches >= 0)
-        following = known[np.minimum(np.searchsorted(known, calls), known.size - 1)]
-        found[rank] = np.array([timing.launch[at] for at in launches[following].tolist()], np.float64)
+        following = known[np.minimum(np.searchsorted(known, np.arange(launches.size)), known.size - 1)]
+        found[rank] = _since(np.array(timing.launch)[launches[following]], late)
     return found
 
 
-def _longer(graph: Graph, rank: int, calls: list[int], by_ns: Floats) -> None:
+def _longer(graph: Graph, rank: int, late: Sequence[Late], by_ns: Floats) -> None:
     own = graph.calls[rank]
     changed = list(own)
-    for at, more in zip(calls, by_ns.tolist(), strict=True):
-        call = own[at]
+    for one, more in zip(late, by_ns.tolist(), strict=True):
+        at, call = one.call, own[one.call]
         more = max(more, -call.data_ns)
         changed[at] = replace(call, think_ns=call.think_ns + more, data_ns=call.data_ns + more)
     graph.calls[rank] = changed

@@ -1,0 +1,92 @@
+"""Batches of worker processes that were not there when a host asked for them: it waited for their worker's pace.
+
+To hand a batch over that is there takes time as well: it is unpickled, its memory mapped, tensor by tensor, by asking
+the worker's process. Beside a device that is a fraction of a millisecond; where ranks compute on the cores that workers
+share, each question may take a turn of another process. That lasts as long whatever the host did before, so it is
+nobody's pace, and such a batch is no lower limit of anything.
+
+What is there shows by what the host does inside the wait: its first operator unpacks the first tensor of a batch that
+has come. What lies behind that is handing over for sure, and tells how long it may take. So of ranks on CPUs a batch
+was late where the host waited longer for its first tensor than handing over ever took, and than a turn. A shorter wait
+is a worker's where it makes up for the host's own time: then batches are as far apart as ever, however long hosts take.
+"""
+
+import statistics
+from collections.abc import Mapping
+from itertools import pairwise
+
+import msgspec
+
+from scalescope.scaling.rank.records.record import RankRecord
+from scalescope.scaling.replay.graph import Late
+
+#: Taking a batch that is there, out of a worker's queue, takes less, ns.
+WAITS_NS = 500_000
+#: For so long a process keeps a core that others wait for, ns.
+_TURN_NS = 4_000_000
+#: A worker's pace shows where batches come so much more evenly than the host asks for them, of so many.
+_MORE_EVENLY, _FEWEST = 0.5, 5
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """One wait for a batch of a worker process, ns on the record's clock."""
+
+    call: int  # of the record: the first one that begins after the host asked
+    asked: int
+    wait: int  # until the first of it is there
+    rest: int  # from then on
+
+
+def late_batches(records: Mapping[int, RankRecord]) -> dict[int, list[Late]]:
+    """Return the batches that were late, by rank; ranks without any are left out."""
+    fetches = {rank: _fetches(record) for rank, record in records.items()}
+    rests = [one.rest for rank, own in fetches.items() if records[rank].activity == "cpu" for one in own]
+    longest = max([_TURN_NS, *rests])
+    late = {rank: _late(own, longest if records[rank].activity == "cpu" else WAITS_NS) for rank, own in fetches.items()}
+    return {rank: own for rank, own in late.items() if own}
+
+
+def _fetches(record: RankRecord) -> list[Fetch]:
+    """Return the waits for batches of worker processes, each once, in order."""
+    starts, ends = record.from_workers.starts.tolist(), record.from_workers.ends.tolist()
+    found: list[Fetch] = []
+    returned = record.calls[0].start if record.calls else 0
+    span = 0
+    for at, call in enumerate(record.calls):
+        if call.start > returned:  # what the host does on the way to a call
+            while span < len(starts) and ends[span] <= returned:
+                span += 1
+            while span < len(starts) and starts[span] < call.start:
+                asked = max(starts[span], returned)
+                there = min(ends[span], call.start)
+                found.append(Fetch(at, asked, there - asked, ends[span] - there))
+                if record.activity != "cpu" and ends[span] > call.start:
+                    break  # what a device's host launches meanwhile unpacks nothing: it goes on waiting
+                span += 1
+        returned = max(returned, call.end)
+    return found
+
+
+def _late(fetches: list[Fetch], longest_ns: int) -> list[Late]:
+    least = WAITS_NS if longest_ns <= WAITS_NS or _keep_a_pace(fetches) else longest_ns
+    rows = [row for row, one in enumerate(fetches) if one.wait >= least]
+    # several workers come one after another: of each so many batches one is late. One that is late by itself was
+    # begun when those before it were there, so it is late after the one before it, not after the window's begin
+    reach = max((right - left for left, right in pairwise(rows)), default=1)
+    found = []
+    before = -1
+    for row in rows:
+        since = max(before, row - reach)
+        found.append(Late(fetches[row].call, fetches[since].call if since >= 0 else -1))
+        before = row
+    return found
+
+
+def _keep_a_pace(fetches: list[Fetch]) -> bool:
+    """Tell whether batches come at a pace of their own: each wait makes up for what the host took before it."""
+    if len(fetches) < _FEWEST or statistics.median(one.wait for one in fetches) < WAITS_NS:
+        return False
+    pairs = list(pairwise(fetches))
+    own = [after.asked - before.asked - before.wait for before, after in pairs]
+    apart = [one + after.wait for one, (_, after) in zip(own, pairs, strict=True)]
+    return statistics.pstdev(apart) <= _MORE_EVENLY * statistics.pstdev(own)
