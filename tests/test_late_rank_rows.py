@@ -255,7 +255,9 @@ def test_work_that_is_there_for_sure_is_why_whatever_the_windows_noise_hides_of_
     for other in (
         msgspec.structs.replace(longer, ms=20.0),  # too little to be all of it
         msgspec.structs.replace(longer, evidence=()),  # noise may have made it
-        msgspec.structs.replace(longer, high_ms=late.low_ms - 15.0),  # less than the rank is late by
+        msgspec.structs.replace(
+            longer, ms=late.low_ms - 16.0, high_ms=late.low_ms - 15.0
+        ),  # less than the rank is late by
     ):
         assert "unsteady" in [one.code for one in told([other]).findings]
 
@@ -350,6 +352,46 @@ def test_what_a_few_disturbed_steps_size_vaguely_all_steps_size_where_hosts_comp
     assert found(vague, "gpu").low_ms == 40.0
     for other in (
         msgspec.structs.replace(vague, ms=98.0, low_ms=96.0, high_ms=100.0),  # known better
-        msgspec.structs.replace(vague, ms=40.0, low_ms=20.0, high_ms=60.0),  # too little to be why
-    ):
+        msgspec.structs.replace(vague, ms=20.0, low_ms=10.0, high_ms=30.0,
+                                evidence=(msgspec.structs.replace(work, ms=30.0), counted)),  # too little to be why
+    ):  # fmt: skip
         assert found(other, "cpu").ms == other.ms
+        assert found(other, "cpu").high_ms == other.high_ms
+    contradicted = msgspec.structs.replace(vague, ms=48.0, low_ms=45.0, high_ms=51.0)
+    assert found(contradicted, "cpu").ms == 95.0, (
+        "the window shows 100 ms of it a step, and all steps say what it costs"
+    )
+
+
+def late_by(ms: float, half_ms: float, finding: Finding) -> Finding:
+    """Return what is told of a late rank's only finding where all steps say how late it is."""
+    answer = told([])
+    answer.activity = "cpu"
+    assert answer.step_times is not None and answer.step_times.late is not None
+    answer.step_times.late = msgspec.structs.replace(
+        answer.step_times.late, ms=ms, low_ms=ms - half_ms, high_ms=ms + half_ms, saved_ms=ms,
+        saved_low_ms=ms - half_ms, saved_high_ms=ms + half_ms, delays_known=True,
+    )  # fmt: skip
+    answer.findings = []
+    keep(answer, [finding])
+    return next(one for one in answer.findings if one.code == finding.code)
+
+
+def test_what_all_steps_contradict_is_told_as_uncertain_as_that() -> None:
+    """A window's 11.3 ms (10.6 to 12.0) stood beside 23.1 ms by which all steps said that the rank was late."""
+    slower = Finding(code="slower_compute", rank=1, ms=11.3, low_ms=10.6, high_ms=12.0, backed="replay",
+                     remedy=Remedy(cure="look_at_rank"))  # fmt: skip
+    found = late_by(23.1, 2.0, slower)
+    assert (found.ms, found.low_ms, found.high_ms) == (11.3, 10.6, 25.1)
+    found = late_by(5.0, 2.0, slower)
+    assert (found.ms, found.low_ms, found.high_ms) == (11.3, 3.0, 12.0)
+    found = late_by(10.0, 2.0, slower)
+    assert (found.ms, found.low_ms, found.high_ms) == (11.3, 10.6, 12.0), "what agrees stays where it is known better"
+
+
+def test_a_host_that_stands_still_for_what_all_steps_say_costs_that_whatever_its_window_was_priced_at() -> None:
+    gap = EvidenceRow(kind="figure", name="gap_before aten::view", ms=22.6, others_ms=0.2, calls=1.0)
+    stall = Finding(code="host_stall", rank=1, ms=10.0, low_ms=9.5, high_ms=10.5, backed="replay", evidence=(gap,),
+                    remedy=Remedy(cure="look_at_host"))  # fmt: skip
+    found = late_by(23.1, 2.0, stall)
+    assert (found.ms, found.low_ms, found.high_ms, found.backed) == (23.1, 21.1, 25.1, "measured")

@@ -57,7 +57,7 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
         return _with_sized(findings, known, late, analysis)
     # hosts that compute are late as well for what others do on their cores: that must be known to be left out
     if any(not is_within_noise(one) for one in named) or (analysis.activity == "cpu" and not late.delays_known):
-        return list(findings)
+        return _as_far_as_all_steps(findings, sure, late, analysis)
     known = next((one for one in named if is_certain(one) and weight(one) >= _EXPLAINED * whole), None)
     if known is not None and _comes_to(known, late):
         return _with_sized(findings, known, late, analysis)
@@ -92,7 +92,7 @@ def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis)
     if finding.code in _COMPUTES:
         seen_ms = _seen_ms(finding, analysis)
     elif _stands_still(finding, late) and not is_within_noise(finding):
-        seen_ms = 0.0
+        seen_ms = _stood_ms(finding)
     else:
         return False
     if low <= all_high and all_low <= high:
@@ -103,8 +103,11 @@ def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis)
 def _seen_ms(finding: Finding, analysis: RunAnalysis) -> float:
     """Return for how long a rank may compute beyond the others by what it is given, whatever its few steps cost.
 
-    By so many times the others' data, or by products that take so many times as long at least; 0 where neither tells.
+    By what it alone runs, by so many times the others' data, or by products that take so many times as long at least;
+    0 where none of these tells.
     """
+    if finding.code == "own_work":
+        return next((one.ms for one in finding.evidence if one.ms is not None), 0.0)
     times = next((one.value for one in finding.evidence if one.name in (INPUTS, AT_LEAST) and one.value), None)
     others = [one.compute_ms for one in bounded_means(analysis) if one.rank != finding.rank]
     return (times - 1) * statistics.median(others) if times is not None and others else 0.0
@@ -147,12 +150,39 @@ def _stands_still(finding: Finding, late: LateInSteps) -> bool:
     """
     if finding.code != "host_stall" or is_now_and_then(finding):
         return False
-    beyond = sum(
+    return _EXPLAINED * late.ms <= _stood_ms(finding) <= late.ms / _EXPLAINED
+
+
+def _stood_ms(finding: Finding) -> float:
+    """Return for how long a rank's host stands still beyond the others' in a profiled step, ms."""
+    return sum(
         row.ms - row.others_ms
         for row in finding.evidence
         if row.name.startswith(_GAPS) and row.ms is not None and row.others_ms is not None
     )
-    return _EXPLAINED * late.ms <= beyond <= late.ms / _EXPLAINED
+
+
+def _as_far_as_all_steps(
+    findings: Sequence[Finding], sure: Sequence[Finding], late: LateInSteps, analysis: RunAnalysis
+) -> list[Finding]:
+    """Return findings with the costliest of a late rank's as uncertain as all steps contradict what its window says.
+
+    Not where what is seen of it cannot be all that the rank is late by: then something else makes up for the rest.
+    """
+    priced = [one for one in sure if not one.at_most and not one.at_least and not is_now_and_then(one)]
+    if analysis.activity != "cpu" or not late.delays_known or not priced:
+        return list(findings)
+    first = max(priced, key=weight)
+    all_ms, all_low, all_high = _cost(late, first, analysis)
+    beside = sum(one.ms or 0.0 for one in sure if one is not first)
+    ms, low, high = first.ms or 0.0, first.low_ms or 0.0, first.high_ms or 0.0
+    if all_low > high + beside and not 0 < _seen_ms(first, analysis) < _EXPLAINED * all_ms:
+        wider = replace(first, high_ms=all_high - beside)
+    elif all_high < low + beside:
+        wider = replace(first, low_ms=min(ms, max(0.0, all_low - beside)))
+    else:
+        return list(findings)
+    return ranked([wider if one is first else one for one in findings])
 
 
 def _agree(loading: Finding, late: LateInSteps) -> bool:
