@@ -190,7 +190,7 @@ def _agree(loading: Finding, late: LateInSteps) -> bool:
     low, high = loading.low_ms, loading.high_ms
     if low is None or high is None or is_within_noise(loading) or loading.at_most:
         return False
-    return low <= late.ms <= high
+    return low <= late.ms <= high and high - low <= late.high_ms - late.low_ms
 
 
 def _sized(finding: Finding, late: LateInSteps, analysis: RunAnalysis) -> Finding:
