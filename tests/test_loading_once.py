@@ -1,4 +1,4 @@
-"""Loading of one rank beside that of all: a lost millisecond belongs to one finding, and none costs more than is seen."""
+"""Loading of one rank beside that of all: a lost millisecond is of one finding, and none costs more than is seen."""
 
 from collections.abc import Sequence
 from pathlib import Path

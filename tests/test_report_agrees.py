@@ -163,7 +163,7 @@ def test_steps_that_are_late_in_all_of_them_need_more_windows_and_no_watch_for_l
 
 def test_a_cost_that_is_more_than_its_cause_says_why() -> None:
     """*Rank 1 costs 52.7 ms: its host does nothing that is recorded for 47.5 ms* was all."""
-    assert first_sentence([STALL], 239.4, 2).endswith(" (the cost is known as a range, which holds these 47.5 ms).")
+    assert first_sentence([STALL], 239.4, 2).endswith("before aten::conv2d."), "its interval holds these 47.5 ms"
     above = first_sentence([replace(STALL, low_ms=50.0)], 239.4, 2)
     assert above.endswith(", and 5.2 ms more are waits behind it.")
     rows = (

@@ -191,6 +191,8 @@ class Reason(msgspec.Struct, frozen=True):
 
 #: The figure that says that the loaders have worker processes: what ranks wait for batches, ms.
 LOADER_WORKERS = "loader_workers"
+#: The figure of what of a cost may as well have other reasons, ms: half of what may go with it.
+MAY_BE_OTHERS = "may_be_others"
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
 #: Evidence that such a cause comes back: it takes `ms` in every `value`-th step.
@@ -322,6 +324,12 @@ def is_lost_in_noise(finding: Finding) -> bool:
     A host that stood still in some steps did so, and a rank with more to compute has it, whatever that costs.
     """
     return is_within_noise(finding) and not is_certain(finding) and not is_now_and_then(finding)
+
+
+def own_ms(finding: Finding) -> float:
+    """Return what a finding costs that has no other reason, ms."""
+    others = next((row.ms for row in finding.evidence if row.name == MAY_BE_OTHERS), None)
+    return (finding.ms or 0.0) - (others or 0.0)
 
 
 def is_known(finding: Finding) -> bool:

@@ -15,6 +15,7 @@ from scalescope.scaling.finding import (
     is_lost_in_noise,
     is_no_fault,
     is_within_noise,
+    own_ms,
 )
 
 #: Bounds of which nearly all can be had, or of which a setting brings what is sure of them.
@@ -81,8 +82,9 @@ def weight(finding: Finding, *, in_range: bool = False) -> float:
     memory and a stream of their own; of a gradient that comes last, narrower ones take away what its interval begins
     with: what is sure of them counts in full, and half of the rest. `in_range`: of the step as run a range alone is
     known. Then the interval is wide for what recording costs, and not for what can be had: its middle counts in full.
+    What of a cost may as well have other reasons counts for nothing.
     """
-    ms = finding.ms or 0.0
+    ms = own_ms(finding)
     if finding.at_most:
         sure = _expected_ms(finding) if in_range else max(0.0, finding.low_ms or 0.0)
         return (ms + (min(sure, ms) if finding.code in _TAKEN_AWAY else 0.0)) / 2

@@ -91,8 +91,8 @@ CURES: dict[Cure, CureText] = {
         "OMP_NUM_THREADS={size:g} for each rank, or torch.set_num_threads({size:g})",
     ),
     "cheaper_workers": CureText(
-        "leave the ranks cores of their own beside their loaders' workers",
-        "fewer of them, or cheaper batches: transforms that are made once and kept, smaller images; more cores a rank",
+        "make the batches of the loaders' workers cheaper, or give the ranks more cores",
+        "batches that are prepared once and kept, or ahead of training; cheaper transforms, smaller images",
     ),
     "compile": CureText(
         "launch less: compile the step",

@@ -26,6 +26,7 @@ from scalescope.scaling.finding import (
     GOES_WITH_IT,
     IDLE,
     LATE,
+    LOADER_WORKERS,
     STEADY_STEPS,
     UNTOLD_WAITS,
     Code,
@@ -226,8 +227,8 @@ def _why_more(finding: Finding) -> str:
         return ""
     if any(row.name == GOES_WITH_IT for row in finding.evidence) or finding.low_ms is None:
         return ""  # said, or not known
-    if finding.low_ms <= named.ms:
-        return f" (the cost is known as a range, which holds these {milliseconds(named.ms)})"
+    if finding.low_ms <= named.ms or any(row.name == LOADER_WORKERS for row in finding.evidence):
+        return ""  # the interval says so
     more = milliseconds(finding.ms - named.ms)
     if is_late(finding):
         return f", {more} more than in these"

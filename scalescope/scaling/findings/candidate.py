@@ -178,6 +178,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     also_late: AlsoLate | None = None
     removals: tuple[Removal, ...] = ()  # causes that may be there together, and are priced together
     surely: tuple[Removal, ...] = ()  # where not all of `removals` is sure to go with the cause: what is
+    perhaps: tuple[Removal, ...] = ()  # what may go with the cause, and may as well stay
     change: Change | None = None  # another change, priced by itself in the step without all removals
     gain_ms: tuple[float, float, float] | None = None  # where no replay tells: what it brings, from, to
     seen: Seen | None = None  # of what is there in some steps: what steps differ by is no noise then

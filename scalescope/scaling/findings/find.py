@@ -33,6 +33,7 @@ from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_t
 from scalescope.scaling.findings.hosts.element_reads import element_reads
 from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
+from scalescope.scaling.findings.hosts.worker_cores import as_one_of_workers
 from scalescope.scaling.findings.in_range import hold, is_range
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.of_rows.not_late import may_be_ruled_out
@@ -97,6 +98,7 @@ def find(scene: Scene) -> list[Finding]:
     candidates = _each_stall_once(
         [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
     )
+    candidates = as_one_of_workers(scene, candidates)
     candidates = without_slow_operators(scene, with_differing_load(scene, without_their_symptoms(candidates)))
     candidates = with_blocks(scene, candidates)
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))

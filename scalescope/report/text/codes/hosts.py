@@ -84,7 +84,25 @@ def loading(finding: Finding) -> str:
         told = f"and all {late.value:.0f} steps tell what it costs"
         return f"{whose} data{named}{took} in the profiled steps, {told}{hidden}"
     meanwhile = "while nothing computes" if is_on_cpu(finding) else "while the device has nothing to do"
-    return f"{whose} data{named}{took} {meanwhile}{hidden}"
+    return f"{whose} data{named}{took} {meanwhile}{hidden}{_shared_with_workers(finding)}"
+
+
+def _shared_with_workers(finding: Finding) -> str:
+    """Return that those who make the batches share the ranks' cores, and what no trace tells of that; else ""."""
+    ranks, cores = row_of(finding, "ranks"), row_of(finding, "cores")
+    if row_of(finding, LOADER_WORKERS) is None or ranks is None or cores is None or not (ranks.value and cores.value):
+        return ""
+    still = row_of(finding, "interruptions")
+    stands = (
+        f", and {host_does(finding, 'stand', 'stands').removeprefix('the hosts ')} still for {milliseconds(still.ms)}, "
+        "now here and now there"
+        if still is not None and still.ms
+        else ""
+    )
+    share = (
+        f"{counted(round(ranks.value), 'rank')} and the loader's workers share {counted(round(cores.value), 'core')}"
+    )
+    return f"{stands}; {share}, and how much of the compute's time the workers take no trace tells"
 
 
 #: What a host may do that no profiler records.

@@ -27,6 +27,7 @@ from scalescope.scaling.finding import (
     bound_of,
     is_known,
     is_lost_in_noise,
+    own_ms,
 )
 from scalescope.scaling.finding_order import LITTLE, weight
 from scalescope.scaling.findings.bounds.rounds import OF_DDP, QUICK_NS
@@ -74,7 +75,8 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     if sum(weight(one) for one in told if one.code in _OF_TRANSFERS) >= _COVERED * bare:
         return []
     passes = backward_passes(records)
-    if passes < 2 and sum(map(weight, told)) >= _COVERED * lost:
+    covered = sum(weight(one) + (one.ms or 0.0) - own_ms(one) for one in told)  # with what may go with a cause
+    if passes < 2 and covered >= _COVERED * lost:
         return []
     steps = {step.step for step in bounded_steps(analysis)}
     held = [one for one in analysis.collectives if one.step in steps]

@@ -89,7 +89,7 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 rank=rank,
                 removals=removals,
                 least_ms=min(one.typical_ns for one in causes) / 1e6 if in_workers else 0.0,
-                surely=(Removal("waits", rank),) if code == "synchronising" else (),
+                surely=_surely(code, rank, in_workers=in_workers),
                 beyond_ms=() if punctual else _beyond_ms(causes),
                 in_each_ms=_beyond_ms(causes) if code == "host_stall" else (),
                 usual=_usual(scene, causes[0]) if code == "data_loading" and rank is None else None,
@@ -101,6 +101,15 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 ),
                 remedy=Remedy(cure="cheaper_workers") if in_workers else _remedy(scene, code, causes),
             )
+
+
+def _surely(code: HostCode, rank: int | None, *, in_workers: bool) -> tuple[Removal, ...]:
+    """Return what of a cause's removals is sure to go with it, where not all is: of turns that workers may take, none
+    that operators lose, which other threads take as well.
+    """
+    if in_workers:
+        return (Removal("data"),)
+    return (Removal("waits", rank),) if code == "synchronising" else ()
 
 
 def _waits_besides(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:

@@ -49,11 +49,17 @@ def without_its_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:
         for one in candidates
         if not (one.code == "slower_compute" and one.removals and locked.issuperset(one.removals))
     ]
-    cures = {one.remedy.cure for one in candidates if one.remedy is not None}
-    if not cures & _TURNS_ON_CORES:
+    turns = [one for one in candidates if one.remedy is not None and one.remedy.cure in _TURNS_ON_CORES]
+    if not any(one.code == "host_starved" or _is_interrupted(one) for one in turns):
         return candidates
-    late = "cheaper_workers" in cures  # workers that are short of cores, too, make batches late
+    # workers that are short of cores, too, make batches late
+    late = any(one.code == "host_starved" and one.remedy.cure == "cheaper_workers" for one in turns if one.remedy)
     return [one for one in candidates if not _is_symptom(one) and not (late and one.code == "data_loading")]
+
+
+def _is_interrupted(one: Candidate) -> bool:
+    """Tell whether hosts that wait for their workers also stand still for a core, now here and now there."""
+    return any(row.name == "interruptions" for row in one.evidence)
 
 
 def _is_symptom(one: Candidate) -> bool:

@@ -9,6 +9,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding import OWN_THREAD, STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding_order import ranked, weight
+from scalescope.scaling.findings.prices.may_go import without_others
 
 #: Evidence that ranks, ready to run, wait for a core: `ms` in the mean of `value` steady steps, of who waits most.
 RUN_DELAY = "run_delay"
@@ -34,7 +35,8 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     costlier = any(_is_known(one) or (one.rank == own.rank and weight(one) >= weight(own)) for one in same)
     if costlier or not _is_worth_it(waits):
         return [_with_threads(one, waits) if one in same else one for one in findings]
-    others = [one for one in findings if one not in same and one.code != "nothing"]
+    # the turns that a loader's workers may take are among what is waited for
+    others = [without_others(one) for one in findings if one not in same and one.code != "nothing"]
     unpriced = [one for one in others if one.ms is None]
     return [*ranked([own, *(one for one in others if one.ms is not None)]), *unpriced]
 

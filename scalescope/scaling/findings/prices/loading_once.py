@@ -18,7 +18,7 @@ from scalescope.scaling.replay.ranks.side_by_side import Floats
 
 
 def each_loaded_once(scene: Scene, gains: Sequence[Gain]) -> list[Gain]:
-    """Return the gains with all ranks' loading at no more than they are seen to lose, and the rest with the late one's."""
+    """Return the gains with all ranks' loading at no more than is seen, and the rest as the late one's."""
     loading = [one for one in gains if one.candidate.code == "data_loading" and one.candidate.seen is None]
     everyone = next((one for one in loading if one.candidate.rank is None), None)
     if everyone is None or everyone.ms <= 0:

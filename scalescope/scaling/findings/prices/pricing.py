@@ -32,6 +32,7 @@ from scalescope.scaling.findings.prices.in_each_step import bounded_by_each
 from scalescope.scaling.findings.prices.late_together import latest_first
 from scalescope.scaling.findings.prices.links import behind_each_other, behind_transfers
 from scalescope.scaling.findings.prices.loading_once import each_loaded_once
+from scalescope.scaling.findings.prices.may_go import with_what_may_go
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.findings.prices.profiled_pace import up_to_profiled_pace
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -61,6 +62,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     kept = _that_show(scene, together, kept)
     gains = [_as_if_all_wait(scene, _down_to_devices(scene, one)) for one in _with_intervals(scene, kept, shares)]
     gains = [as_others_are_recorded(scene, one) for one in each_loaded_once(scene, latest_first(scene, gains))]
+    gains = [with_what_may_go(scene, one, removals_of(kept)) for one in gains]
     context = removals_of(kept)
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
