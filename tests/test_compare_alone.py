@@ -55,7 +55,10 @@ def test_a_cause_that_one_side_alone_has_is_named_beside_a_step_within_noise(
     assert (gone.side, gone.finding.code) == ("baseline", "host_stall")
     found = api.compare(calm, late)
     found.gaps = []
-    words = "Sure of late, beside calm: rank 1 costs a step 4.0 ms (3.8 ms to 4.2 ms): its host does nothing that"
+    words = (
+        "For sure in late, compared with calm: rank 1 costs a step 4.0 ms (3.8 ms to 4.2 ms): "
+        "its host does nothing that"
+    )
     assert headline(found).startswith(words) and "Found in" not in summary(found)
     found.baseline_ms = 3000.0  # a tenth of which noise does not hide
     beside = "the whole step as measured does not tell it apart from noise."
@@ -87,7 +90,8 @@ def test_what_a_cause_takes_what_it_costs_and_the_step_s_change_are_told_once_ea
     found = msgspec.structs.replace(found, gaps=[], parts=parts, late=waits)
     told = headline(found)
     assert told.startswith(
-        "Sure of late, beside calm: rank 1 costs a step 14.5 ms (13.2 ms to 15.8 ms): aten::mm, 18.4 ms a step, which "
+        "For sure in late, compared with calm: "
+        "rank 1 costs a step 14.5 ms (13.2 ms to 15.8 ms): aten::mm, 18.4 ms a step, which "
         "the others do not run; not all of the 18.4 ms is lost, as without it rank 1 would wait for the others; besides"
     )
     assert ", idle (loading data) +5.0 ms (rank 1); by that and all else that runs differ by, the whole step" in told
@@ -137,7 +141,7 @@ def loading(folder: Path, ms: float) -> Path:
 
 
 def test_loading_that_both_sides_do_is_no_cause_of_one_though_it_is_told_of_one(tmp_path: Path) -> None:
-    """*Sure of calm, beside gc: loading data costs a step 0.65 ms* was said of two runs that load the same data."""
+    """*Sure of calm: loading data costs a step 0.65 ms* was said of two runs that load the same data."""
     there, here, fast = (loading(tmp_path / name, ms) for name, ms in (("A", 3.0), ("B", 3.0), ("C", 0.2)))
     told = Finding(code="data_loading", ms=2.5, low_ms=2.0, high_ms=3.0, backed="replay", remedy=None)
     nothing = [Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay", remedy=None)]
@@ -157,15 +161,18 @@ def test_what_costs_most_is_said_before_a_cause_that_costs_less(tmp_path: Path) 
         low_ms=-14.9, high_ms=10.8, parts=[wait], recurring=often, alone=[FoundAlone(side="baseline", finding=told)],
     )  # fmt: skip
     assert headline(answer).startswith(
-        "Sure of gc, beside calm: every 4th step takes 190.8 ms longer, and there none does: +48 ms (95%: 37 to 59) in "
+        "For sure in gc, compared with calm: "
+        "every 4th step takes 190.8 ms longer, and there none does: +48 ms (95%: 37 to 59) in "
         "the mean step, and exposed wait +5.0 ms; "
     )
     assert "Found in calm alone: loading data: 0.65 ms" in summary(answer)
     gap = GapChange(rank=0, before="aten::mm", change_ms=2.0, low_ms=1.5, high_ms=2.5, baseline_ms=0.0, other_ms=2.0)
-    assert headline(msgspec.structs.replace(answer, gaps=[gap])).startswith("Sure of gc, beside calm: every 4th step")
+    assert headline(msgspec.structs.replace(answer, gaps=[gap])).startswith(
+        "For sure in gc, compared with calm: every 4th step"
+    )
     dear = msgspec.structs.replace(told, ms=65.0, low_ms=60.0, high_ms=70.0)
     leads = msgspec.structs.replace(answer, alone=[FoundAlone(side="baseline", finding=dear)])
-    assert headline(leads).startswith("Sure of calm, beside gc: loading data costs a step 65.0 ms")
+    assert headline(leads).startswith("For sure in calm, compared with gc: loading data costs a step 65.0 ms")
 
 
 def test_longer_steps_that_are_sure_are_no_change_of_the_profiled_steps_alone() -> None:

@@ -81,7 +81,7 @@ def test_what_is_beyond_noise_in_a_step_as_long_may_be_other_processes_too(tmp_p
     found = compare_paths([tracing(tmp_path / "a", 40.0, 1.0)], [tracing(tmp_path / "b", 37.0, 4.0)])
     assert found.verdict == "same" and found.cores_untold and any(not one.within_noise for one in found.parts)
     assert headline(found).startswith(
-        "Sure of b, beside a, unless other processes had its cores: loss and softmax +3.0 ms"
+        "For sure in b, compared with a, unless other processes had its cores: loss and softmax +3.0 ms"
     )
 
 

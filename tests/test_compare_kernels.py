@@ -185,9 +185,11 @@ def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_f
 
     assert "ure of" not in said() and "ure of" not in said(collectives={"all_reduce": 1, "barrier": 3})
     pieces = said(collectives={"all_reduce": 7})
-    assert pieces.startswith("Sure of b, beside a: its collectives are not as many: 7 all_reduce calls a step for 1; ")
+    assert pieces.startswith(
+        "For sure in b, compared with a: its collectives are not as many: 7 all_reduce calls a step for 1; "
+    )
     assert said(sent_bytes={"all_reduce": 1_900_000}).startswith(
-        "Sure of b, beside a: it is not the same work: all_reduce of 1.9 MB a step for 0.9 MB; "
+        "For sure in b, compared with a: it is not the same work: all_reduce of 1.9 MB a step for 0.9 MB; "
     )
     few_more = said(sent_bytes={"all_reduce": 910_000}, collectives={"all_reduce": 7})
     assert few_more == pieces, "0.9 MB for 0.9 MB is no other work"

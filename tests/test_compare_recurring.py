@@ -115,14 +115,15 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
     assert "sure is" not in headline(told(None, less, tiny))
     wide = msgspec.structs.replace(told(None, late, less), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
     assert headline(wide) == (
-        "Sure of after, beside before: idle (host late) +0.50 ms; whether the whole step is longer is within noise: "
+        "For sure in after, compared with before: idle (host late) +0.50 ms; "
+        "whether the whole step is longer is within noise: "
         "+1.0 ms of 12.00 (95%: -16.7% to 33.3%)."
     )
     recurring = msgspec.structs.replace(
         wide, recurring=changed(side(validating(10, 100.0)), side(validating(10, 200.0)))
     )
     told_of = headline(recurring)
-    assert told_of.startswith("Sure of after, beside before: every 10th step"), "it costs more than the part"
+    assert told_of.startswith("For sure in after, compared with before: every 10th step"), "it costs more than the part"
     assert ", and idle (host late) +0.50 ms; whether the typical (median) step is longer is within noise: " in told_of
 
 
@@ -138,4 +139,4 @@ def test_what_a_step_that_recurs_costs_is_the_figure_of_the_analysis_and_no_part
     part = PartChange(name="idle_launch", change_ms=found.change_ms, low_ms=0.9 * found.change_ms,
                       high_ms=1.1 * found.change_ms, baseline_ms=1.0, other_ms=1.0 + found.change_ms)  # fmt: skip
     wide = msgspec.structs.replace(told(found, part), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
-    assert headline(wide).startswith("Sure of after, beside before: every ") and "idle" not in headline(wide)
+    assert headline(wide).startswith("For sure in after, compared with before: every ") and "idle" not in headline(wide)

@@ -225,7 +225,9 @@ def test_a_slow_windows_operators_are_not_sure_to_be_slower_in_the_job() -> None
     assert "of which elementwise and reductions +4" in headline(slower), "as much as the step may be longer by"
     assert "convolution" not in headline(slower), "more than the step can be longer by"
     shown = slowed_window(parts=answer.parts[:2])
-    assert headline(shown).startswith("Sure of b, beside a: convolution +31 ms"), "no other steps speak against it"
+    assert headline(shown).startswith("For sure in b, compared with a: convolution +31 ms"), (
+        "no other steps speak against it"
+    )
 
 
 def test_what_the_profiled_steps_do_not_show_is_never_what_is_sure() -> None:
@@ -236,8 +238,10 @@ def test_what_the_profiled_steps_do_not_show_is_never_what_is_sure() -> None:
     rest = PartChange(name="rest", change_ms=-47.9, low_ms=-91.7, high_ms=-3.1, baseline_ms=1.0, other_ms=-46.9)
     answer = slowed_window(parts=[idle, rest], recurring=often)
     told = headline(answer)
-    assert told.startswith("Sure of b, beside a: every 6th step takes 79.6 ms longer, and there none does: +13.3 ms")
+    assert told.startswith(
+        "For sure in b, compared with a: every 6th step takes 79.6 ms longer, and there none does: +13.3 ms"
+    )
     assert "not seen" not in told and "idle" not in told
     assert "not seen" not in parts_sentence(answer)
     steady = headline(msgspec.structs.replace(answer, recurring=None))
-    assert steady.startswith("Sure of b, beside a: idle (host late) +26 ms") and "not seen" not in steady
+    assert steady.startswith("For sure in b, compared with a: idle (host late) +26 ms") and "not seen" not in steady

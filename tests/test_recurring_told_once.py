@@ -71,7 +71,9 @@ def test_a_window_that_met_a_longer_one_has_the_length_as_run_of_those_between(t
     assert told.replayed_ms.value == pytest.approx(often.usual_ms + often.longer_ms / 6, rel=0.01)
     sentence = step_of_job(answer)
     assert ", between the longer ones, by the job's own steps." in sentence
-    assert sentence.endswith("6 of the 7 profiled ones, 1 of them a longer one, which take 112.4 ms without recording.")
+    assert sentence.endswith(
+        "6 of the 7 profiled steps, 1 of them a longer one, which take 112.4 ms without recording."
+    )
     assert as_run_sentence(answer).endswith("than the job's own, 20.0 ms of that for the longer one among them.")
     assert unlike_sentence(answer, "2 CPU ranks") == "", "but for that they are as long"
 

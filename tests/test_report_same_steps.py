@@ -75,7 +75,7 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     assert fewer.traced_ms - (taken or 0.0) == pytest.approx(without, abs=0.05)
     # wherever the step without recording is told, or what recording takes, it is said of how many steps
     some = f"{fewer.steps} of the {fewer.of} profiled"
-    assert f"The rest is told of {some} ones, which take {milliseconds(without)} " in step_of_job(run)
+    assert f"What follows is of {some} steps, which take {milliseconds(without)} " in step_of_job(run)
     account = f"Of the {fewer.of} profiled steps {fewer.steps} can be replayed, {milliseconds(fewer.traced_ms)} in the"
     assert as_run_sentence(run).startswith(account) and account in shown(run)
     unlike = unlike_sentence(run, "2 CPU ranks")
@@ -92,7 +92,7 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     assert {one.value for one in own.bars} == {milliseconds(run.step_times.measured_step_ms)}
     assert "cut by the shares" in own.title and not [one for one in own.legend if " ms" in one.label]
     by_itself = run_bars(msgspec.structs.replace(run, step_times=None))
-    assert f"The rest is told of {some} ones" in words(own) and by_itself is not None
+    assert f"What follows is of {some} steps" in words(own) and by_itself is not None
     assert f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed." in words(by_itself)
 
 
@@ -112,7 +112,7 @@ def test_bars_tables_and_growths_as_profiled_are_of_all_profiled_steps(folder: P
     assert "without recording" in panel.sentence
     assert panel.sentence.endswith("The table is of all steps as profiled, recording included.")
     both = series_bars([msgspec.structs.replace(run, world_size=4), run])
-    assert both is not None and words(both).count("The rest is told of ") == 2, "each of those that can be replayed"
+    assert both is not None and words(both).count("What follows is of ") == 2, "each of those that can be replayed"
 
 
 def test_kinds_of_compute_add_up_to_the_compute_of_the_table_above_them(run: RunAnalysis) -> None:

@@ -154,7 +154,7 @@ def test_traces_without_their_run_s_rows_say_the_same_of_steps_that_are_none_of_
 
 
 def test_profiled_steps_that_fresh_pages_made_longer_are_told_at_the_pace_of_the_jobs_own(tmp_path: Path) -> None:
-    """*As run a step takes 111.3 ms. The rest is told of steps of 126.9 ms, 14% longer* was told of even steps."""
+    """*As run a step takes 111.3 ms. What follows is of steps of 126.9 ms, 14% longer* was told of even steps."""
     same, slower = own_run(tmp_path / "same", 0.985, uneven=0.01), own_run(tmp_path / "slower", 0.9, uneven=0.05)
     told, beside = slower.as_run, same.as_run
     assert told is not None and beside is not None and told.step_ms is not None and told.replayed_ms is not None

@@ -90,16 +90,16 @@ def step_of_job(run: RunAnalysis, where: str = "") -> str:
     spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
     than = f"{percent(abs(beyond) / step.value)} {'longer' if beyond > 0 else 'shorter'}"
     fewer, long = fewer_replayed(run), long_among(run)
-    which, take = ("the profiled ones", "take")
+    which, take = ("the profiled steps", "take")
     if fewer is not None:
         which, take = (
-            f"{fewer.steps} of the {fewer.of} profiled ones{why_fewer(run)}",
+            f"{fewer.steps} of the {fewer.of} profiled steps{why_fewer(run)}",
             "takes" if fewer.steps == 1 else "take",
         )
     of_them, than = ("", f", {than}") if long is None else (long.which, "")  # nothing to hold against those between
     return (
         f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}"
-        f"{between_longer_ones(run)}, by {_BY[told.untraced_by or 'steps']}. The rest is told of {which}{of_them}, "
+        f"{between_longer_ones(run)}, by {_BY[told.untraced_by or 'steps']}. What follows is of {which}{of_them}, "
         f"which {take} {milliseconds(step.value + beyond)} without recording{than}."
     )
 

@@ -164,6 +164,16 @@ def is_usual_launching(one: Finding, step_ms: float) -> bool:
     return one.code == "host_bound" and _is_little(one, _little_between_ms(one, step_ms))
 
 
+def without_little_launching(findings: Sequence[Finding], step_ms: float) -> list[Finding]:
+    """Return findings of ranks on CPUs without a bound of what hosts do between operators that is as little as any
+    eager step has, where what comes first is another cause that is sure: beside that it is no news.
+    """
+    first = next(iter(findings), None)
+    if first is None or first.code == "nothing" or first.at_most or (first.low_ms or 0.0) <= 0:
+        return list(findings)
+    return [one for at, one in enumerate(findings) if at == 0 or not is_usual_launching(one, step_ms)]
+
+
 def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Finding]:
     """Return the findings, most costly first; what the job is (`is_all_of_it`) behind faults that are there for sure.
 

@@ -51,7 +51,7 @@ def lead_sentence(answer: Comparison, lead: FoundAlone, here: str, there: str) -
     mean = " in the mean" if is_now_and_then(finding) else ""
     told = f"{subject(finding)} {verb(finding)} a step {cost(finding)}{mean}{provided(finding)}"
     mine, theirs = (there, here) if lead.side == "other" else (here, there)
-    told = f"sure of {mine}, beside {theirs}: {with_cause(told, because(finding))}{_why_less(finding)}"
+    told = f"for sure in {mine}, compared with {theirs}: {with_cause(told, because(finding))}{_why_less(finding)}"
     rest = _without(answer, finding)
     words = ", and ".join(sure_clauses(rest))
     # what is sure besides is of OTHER, whichever side the cause is of

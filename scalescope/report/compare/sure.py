@@ -94,7 +94,7 @@ def sure_first(answer: Comparison, here: str, there: str) -> str:
         told = [told[0], _standing(answer), *told[1:]]
     elif answer.gaps:
         return "; ".join([_stands_still(answer.gaps, here, there), *(f"besides{unless}, {words}" for words in told)])
-    return f"sure of {there}, beside {here}{unless}: {', and '.join(told)}" if told else ""
+    return f"for sure in {there}, compared with {here}{unless}: {', and '.join(told)}" if told else ""
 
 
 def sure_clauses(answer: Comparison) -> list[str]:

@@ -49,7 +49,7 @@ def parts_table(answer: Comparison) -> Table:
     ordered = [*seen, *rest]
     rows: list[list[Cell]] = [
         [part_name(one), one.baseline_ms, one.other_ms, one.change_ms, one.low_ms, one.high_ms,
-         "mean" if one.rank is None else str(one.rank), "within noise" if one.within_noise else ""]
+         "all" if one.rank is None else str(one.rank), "within noise" if one.within_noise else ""]
         for one in ordered
     ]  # fmt: skip
     if rest and seen:  # what it is the rest beside

@@ -8,7 +8,13 @@ from msgspec.structs import replace
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding, is_lost_in_noise, is_within_noise, ranks_of
-from scalescope.scaling.finding_order import are_little_at_most, behind_what_is_known, worth_leading, worth_telling
+from scalescope.scaling.finding_order import (
+    are_little_at_most,
+    behind_what_is_known,
+    without_little_launching,
+    worth_leading,
+    worth_telling,
+)
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
@@ -49,8 +55,10 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
         told = [one for one in told if one.code != "nothing"]
     if analysis.activity == "cpu":
         told = behind_what_is_known(told, step_ms)
-    told = all_sound(told, _longest_ms(analysis))
-    fitted = [_fitted(one, analysis) for one in led(worth_telling(told))]
+    told = led(worth_telling(all_sound(told, _longest_ms(analysis))))
+    if analysis.activity == "cpu":
+        told = without_little_launching(told, step_ms)
+    fitted = [_fitted(one, analysis) for one in told]
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)

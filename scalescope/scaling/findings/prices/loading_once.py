@@ -24,15 +24,15 @@ def each_loaded_once(scene: Scene, gains: Sequence[Gain]) -> list[Gain]:
     if everyone is None or everyone.ms <= 0:
         return list(gains)
     alone = [one for one in loading if one.candidate.rank is not None]
+    if not (alone or scene.replayer.on_cpu):
+        return list(gains)  # a known step may have more of it than the profiled ones show
     named = {rank for one in alone for rank in one.candidate.late}
     longest_ms = longest_loading_ms(scene, tuple(rank for rank in scene.side.ranks if rank not in named))
     if not longest_ms:
         return list(gains)
     most_ms = sum(longest_ms) / len(longest_ms)
     ms = min(everyone.ms, most_ms)
-    high_ms = everyone.high_ms
-    if alone or scene.replayer.on_cpu:  # a host that runs ahead of its device shows less of it here and more elsewhere
-        high_ms = max(ms, min(high_ms, most_ms + half_of_mean(longest_ms)))
+    high_ms = max(ms, min(everyone.high_ms, most_ms + half_of_mean(longest_ms)))
     changed = {id(everyone): replace(everyone, ms=ms, low_ms=everyone.low_ms * ms / everyone.ms, high_ms=high_ms)}
     rest_ms, known_ms = everyone.ms - ms, sum(one.ms for one in alone)
     for one in alone:
