@@ -63,4 +63,5 @@ def longest_loading_ms(scene: Scene, ranks: Sequence[int] = ()) -> list[float]:
 
 
 def _longest(table: Floats, rows: Sequence[int]) -> Floats:
-    return table[list(rows)].max(axis=0) if rows else table.min(axis=0)
+    longest: Floats = table[list(rows)].max(axis=0) if rows else table.min(axis=0)
+    return longest
