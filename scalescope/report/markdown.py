@@ -60,7 +60,7 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
         yield f"<sub>{escaped(_about(run))}</sub>"
         yield ""
         yield from _verdict(run_verdict(run))
-    for number, finding in enumerate(text.following(run.findings), 1):
+    for number, finding in enumerate(text.listed(run), 1):
         yield f"{number}. {escaped(text.line(finding, run, run.findings))}"
         if finding.remedy is not None:
             elsewhere = text.todo_elsewhere(finding)

@@ -39,7 +39,7 @@ def print_notes(console: Console, verdict: Verdict) -> None:
 
 def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> None:
     """Print what costs the step, most costly first, and what to do about each."""
-    findings = finding_text.following(run.findings)
+    findings = finding_text.listed(run)
     recurring = run.recurring
     at = place(findings, run)
     if not findings and at is None:

@@ -41,8 +41,17 @@ from scalescope.scaling.finding import (
     is_within_noise,
     ranks_of,
 )
-from scalescope.scaling.finding_order import LITTLE, as_costly, hidden_by_noise, hiding, weight, worth_leading
+from scalescope.scaling.finding_order import (
+    LITTLE,
+    as_costly,
+    hidden_by_noise,
+    hiding,
+    weight,
+    without_little_launching,
+    worth_leading,
+)
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
 #: What a bound has beyond the time of what is named, by what that is.
@@ -342,6 +351,12 @@ def first_to_do(findings: Sequence[Finding]) -> Finding | None:
 def following(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings of which something is to be gained, in their order."""
     return [one for one in findings if one.ms is not None and one.remedy is not None]
+
+
+def listed(run: RunAnalysis) -> list[Finding]:
+    """Return those of them that are listed: no launching that is as little as any eager step of CPUs has."""
+    found = following(run.findings)
+    return without_little_launching(found, mean_step_ms(run, "window")) if run.activity == "cpu" else found
 
 
 def straggler_text(run: RunAnalysis, rank: int) -> str:

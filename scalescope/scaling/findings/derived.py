@@ -11,7 +11,6 @@ from scalescope.scaling.finding import Finding, is_lost_in_noise, is_within_nois
 from scalescope.scaling.finding_order import (
     are_little_at_most,
     behind_what_is_known,
-    without_little_launching,
     worth_leading,
     worth_telling,
 )
@@ -55,10 +54,8 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
         told = [one for one in told if one.code != "nothing"]
     if analysis.activity == "cpu":
         told = behind_what_is_known(told, step_ms)
-    told = led(worth_telling(all_sound(told, _longest_ms(analysis))))
-    if analysis.activity == "cpu":
-        told = without_little_launching(told, step_ms)
-    fitted = [_fitted(one, analysis) for one in told]
+    told = all_sound(told, _longest_ms(analysis))
+    fitted = [_fitted(one, analysis) for one in led(worth_telling(told))]
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)
