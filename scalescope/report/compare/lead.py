@@ -6,11 +6,11 @@ measure of one thing, which is told by the cause.
 
 from msgspec.structs import replace
 
-from scalescope.report.compare.sure import most_sure_ms, sure_clauses, unless_others
+from scalescope.report.compare.sure import most_sure_ms, sure_sentences
 from scalescope.report.drawing.numbers import WIDE, milliseconds
 from scalescope.report.text.findings import because, cost, subject, verb
 from scalescope.report.text.late.together import provided
-from scalescope.report.text.long import with_cause
+from scalescope.report.text.long import one_or_two
 from scalescope.scaling.compare.answer import Comparison, FoundAlone
 from scalescope.scaling.finding import Code, Finding, is_now_and_then, is_of_one_step, ranks_of
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -45,30 +45,27 @@ def leading(answer: Comparison) -> FoundAlone | None:
     return first if plain and (finding.ms or 0.0) >= most_sure_ms(_without(answer, finding)) else None
 
 
-def lead_sentence(answer: Comparison, lead: FoundAlone, here: str, there: str) -> str:
-    """Return what a cause costs the side that has it, and what else is sure; `here`, `there`: the sides' names."""
+def lead_sentences(answer: Comparison, lead: FoundAlone, here: str, there: str) -> list[str]:
+    """Return what a cause costs the side that has it, and what else is sure: a sentence each, without full stops.
+
+    `here`, `there`: the sides' names.
+    """
     finding = lead.finding
     mean = " in the mean" if is_now_and_then(finding) else ""
-    told = f"{subject(finding)} {verb(finding)} a step {cost(finding)}{mean}{provided(finding)}"
     mine, theirs = (there, here) if lead.side == "other" else (here, there)
-    told = f"for sure in {mine}, compared with {theirs}: {with_cause(told, because(finding))}{_why_less(finding)}"
-    rest = _without(answer, finding)
-    words = ", and ".join(sure_clauses(rest))
-    # what is sure besides is of OTHER, whichever side the cause is of
-    whose = f" of {there}" if lead.side == "baseline" else ""
-    return f"{told}; besides{unless_others(rest)}{whose}, {words}" if words else told
+    costs = f"{subject(finding)} {verb(finding)} a step {cost(finding)}{mean}{provided(finding)}"
+    told = one_or_two(f"In {mine}, and not in {theirs}, {costs}", because(finding))
+    return [*told, *_why_less(finding), *sure_sentences(_without(answer, finding), here, there)]
 
 
-def _why_less(finding: Finding) -> str:
-    """Return why a rank's own work costs less than it takes, beyond the cost's interval; "" where it does not."""
+def _why_less(finding: Finding) -> list[str]:
+    """Return why a rank's own work costs less than it takes, beyond the cost's interval; none where it does not."""
     takes = next((row.ms for row in finding.evidence if row.kind == "activity" and row.ms is not None), None)
     if finding.code not in _OF_COMPUTE or len(ranks_of(finding)) != 1 or takes is None or finding.high_ms is None:
-        return ""
+        return []
     if takes <= finding.high_ms:
-        return ""
-    return (
-        f"; not all of the {milliseconds(takes)} is lost, as without it rank {finding.rank} would wait for the others"
-    )
+        return []
+    return [f"Not all of the {milliseconds(takes)} is lost: without it rank {finding.rank} would wait for the others"]
 
 
 def _without(answer: Comparison, finding: Finding) -> Comparison:

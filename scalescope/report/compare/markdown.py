@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from scalescope.report.compare.noise import noise_sentence
 from scalescope.report.compare.sentences import (
     alone_sentences,
+    further,
     headline,
-    noise_sentence,
     places_sentence,
     recurring_sentence,
     samples_sentence,
@@ -30,6 +31,9 @@ def _lines(answer: Comparison) -> Iterator[str]:
     for member in members:
         yield f"{_SIGNS[member.verdict]} **{escaped(headline(member))}**"
         yield ""
+        if more := further(member):
+            yield escaped(more)
+            yield ""
         for told in filter(
             None,
             (recurring_sentence(member), *alone_sentences(member), places_sentence(member), samples_sentence(member)),

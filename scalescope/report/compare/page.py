@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.files import write_atomic
+from scalescope.report.compare.noise import at_once, noise_sentence
 from scalescope.report.compare.sentences import (
     alone_sentences,
     headline,
     kernels_sentence,
-    names_of,
-    noise_sentence,
     places_sentence,
     recurring_sentence,
     samples_sentence,
     settings_sentence,
+    verdict_sentences,
 )
-from scalescope.report.compare.sure import part_name
+from scalescope.report.compare.sure import names_of, part_name
 from scalescope.report.compare.tables import (
     gate_table,
     kernels_table,
@@ -76,7 +76,7 @@ def _card(answer: Comparison) -> Card:
         settings_sentence(answer),
         told,
     )
-    sentences = tuple(f"{one}." for one in said if one)
+    sentences = (*verdict_sentences(answer)[1:], *(f"{one}." for one in said if one))
     verdict = Verdict("comparison", _LEVELS[answer.verdict], headline(answer), sentences)
     if answer.baseline_ms is None or answer.other_ms is None:
         return Card(verdict)
@@ -116,7 +116,7 @@ def _parts_panels(answer: Comparison) -> list[Panel]:
         Panel(
             f"comparison-parts-{answer.other}",
             f"{there} beside {here}",
-            parts_sentence(answer),
+            f"{parts_sentence(answer)} {at_once(answer)}".rstrip(),
             parts_table(answer),
             [
                 charts.partition(bars, (here, there), shades, "ms a step"),

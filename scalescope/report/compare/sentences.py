@@ -1,28 +1,31 @@
 """What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
 
 from scalescope.records.console import counted
-from scalescope.report.compare.lead import lead_sentence, leading
+from scalescope.report.compare.lead import lead_sentences, leading
+from scalescope.report.compare.noise import is_wide, once_each, waits_for_cores
 from scalescope.report.compare.sure import (
     FAR_APART,
     MOST_NAMED,
-    WORTH_NAMING,
     because,
     besides,
+    does_other_work,
     moved,
-    other_job,
+    names_of,
     other_work,
     part_name,
     recurring_words,
     signed,
-    sure_first,
+    sure_sentences,
     told_change,
 )
-from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, percent
-from scalescope.report.text.findings import line
+from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent
+from scalescope.report.text.findings import because as why
+from scalescope.report.text.findings import cost, line, subject, verb
 from scalescope.report.text.late.places import changed_places
+from scalescope.report.text.long import MOST_WORDS, one_or_two
 from scalescope.report.text.samples import as_they_are
-from scalescope.report.text.waits.change import WAITED, for_want_of_cores
-from scalescope.scaling.compare.answer import Comparison, Noise, PointChange
+from scalescope.report.text.waits.change import UNTOLD
+from scalescope.scaling.compare.answer import Comparison, PointChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: Of the compute, what has no counterpart on the other side; from here on that may be another job's.
@@ -34,99 +37,133 @@ _STATE = "state."
 NOT_AS_RUN = "those without a profiler do not show it"
 
 
-def names_of(answer: Comparison) -> tuple[str, str]:
-    """Return both sides' names: apart, and short."""
-    here, there = answer.baseline, answer.other
-    return (here, there) if here != there else (f"A ({here})", f"B ({there})")
-
-
 def headline(answer: Comparison) -> str:
     """Return the first sentence."""
+    return verdict_sentences(answer)[0]
+
+
+def further(answer: Comparison) -> str:
+    """Return what is told behind the first sentence: what else is sure, what the whole step did, what to do."""
+    return " ".join(verdict_sentences(answer)[1:])
+
+
+def verdict_sentences(answer: Comparison) -> list[str]:
+    """Return the first sentence and what is told behind it, each of which stands alone."""
+    return [f"{one.removesuffix('.')}." for one in _told(answer)]
+
+
+def _told(answer: Comparison) -> list[str]:
     here, there = names_of(answer)
     if answer.verdict == "not_comparable":
-        return f"{there} and {here} are not comparable: {answer.notes[0] if answer.notes else answer.reason}."
+        return [f"{there} and {here} are not comparable: {answer.notes[0] if answer.notes else answer.reason}"]
     if answer.kind == "sweep":
-        return _of_sweep(answer, here, there)
+        return [_of_sweep(answer, here, there)]
     if answer.on_both_sides and not answer.change_ms:
-        return f"{there} and {here} are the same measurement, given twice: that they are alike says nothing of noise."
+        return [f"{there} and {here} are the same measurement, given twice: that they are alike says nothing of noise"]
+    return _of_same(answer, here, there) if answer.verdict == "same" else _of_longer(answer, here, there)
+
+
+def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
+    """Return what is said of a step whose change is within noise: a cause, what is sure, or that nothing can be told;
+    and then what the whole step did, and what tells more.
+    """
+    whole = [one for one in (_whole_step(answer), waits_for_cores(answer), once_each(answer)) if one]
+    if (lead := leading(answer)) is not None:
+        return [*lead_sentences(answer, lead, here, there), *whole]
+    per = _per(answer)
+    if not is_wide(answer):
+        return [
+            f"{there} is as fast as {here}{per}, within noise: {_changed_by(answer)}",
+            *other_work(answer, here, there),
+            *whole[1:],
+        ]
+    sure = sure_sentences(answer, here, there)
+    return [*(sure or [f"{there} cannot be told from {here}{per}: what they differ by is within noise"]), *whole]
+
+
+def _whole_step(answer: Comparison) -> str:
+    # steps that recur are told in the mean: of those the change, which is a median's, says nothing
+    which = "typical (median)" if answer.recurring is not None and answer.recurring.differs else "whole"
+    return f"The {which} step{_per(answer)}: {_changed_by(answer)}, within noise"
+
+
+def _changed_by(answer: Comparison) -> str:
     change, low, high = answer.change_ms or 0.0, answer.low_ms or 0.0, answer.high_ms or 0.0
     step = answer.baseline_ms or 1.0
+    return f"{signed(change, low, high)} of {milliseconds(step)} (95%: {_signed(low / step)} to {_signed(high / step)})"
+
+
+def _signed(share: float) -> str:
+    told = percent(abs(share))
+    return told if told == percent(0.0) else f"{'+' if share > 0 else '−'}{told}"
+
+
+def _per(answer: Comparison) -> str:
+    """Return a sample of what, or on what, a step is that is not laid beside the other as it is."""
     per = " a sample" if answer.by_rate is not None else ""
-    per += " on another number of ranks" if answer.reason == "another_world_size" else ""
-    if answer.verdict == "same":
-        wide = max(-low, high) > WIDE * step
-        by = f"{signed(change, low, high)} of {figure(step, 2)}"
-        bounds = f" (95%: {percent(low / step)} to {percent(high / step)})"
-        cores, repeat = _for_want_of_cores(answer), _once_each(answer, max(-low, high))
-        # steps that recur are told in the mean: of those the change, which is a median's, says nothing
-        which = "typical (median)" if answer.recurring is not None and answer.recurring.differs else "whole"
-        longer = "longer" if change >= 0 else "shorter"
-        if (lead := leading(answer)) is not None:
-            sure = capitalized(lead_sentence(answer, lead, here, there))
-            whole = f"by that and all else that runs differ by, the {which} step changed by {by}{bounds}, within noise"
-            return f"{sure}; {whole}{cores}{repeat}."
-        if wide and (sure := sure_first(answer, here, there)):
-            whole = f"whether the {which} step{per} is {longer} is within noise: {by}{bounds}{cores}"
-            return f"{capitalized(sure)}; {whole}{repeat}."
-        told = f"{there} {'cannot be told from' if wide else 'is as fast as'} {here}{per}, within noise: {by}{bounds}"
-        return f"{told}{cores}{'' if wide else other_work(answer)}{repeat}."
+    return per + (" on another number of ranks" if answer.reason == "another_world_size" else "")
+
+
+def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
+    """Return what is said of a step that is longer, or shorter, beyond noise: by how much, of which what, and what else
+    is no matter of noise.
+    """
+    change, low, high = answer.change_ms or 0.0, answer.low_ms or 0.0, answer.high_ms or 0.0
+    step = answer.baseline_ms or 1.0
     shares = sorted((abs(low / step), abs(high / step)))
-    whose = other_job(answer) or _perhaps_other_job(answer)
-    return (
-        f"{whose}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
-        f"(95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): {signed(change, low, high)}"
-        f"{_for_want_of_cores(answer)}{_found_first(answer, here, there)}{_where(answer)}{besides(answer)}."
+    other = f" does other work than {here}, and" if does_other_work(answer) else ""
+    # doubt of all of the change stays beside it
+    untold = UNTOLD if answer.cores_untold else ""
+    told = (
+        f"{'' if other else _perhaps_other_job(answer)}{there}{other} is {percent(abs(change / step))} "
+        f"{answer.verdict}{_per(answer)} (95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): "
+        f"{signed(change, low, high)}{untold}"
     )
+    behind, apart = _where(answer)
+    found, waits = _found_first(answer, here, there), waits_for_cores(answer)
+    is_short = bool(behind) and not found and len(f"{told}{behind}".split()) <= MOST_WORDS
+    further = [one for one in (waits, *found, "" if is_short else apart) if one]
+    return [f"{told}{behind}" if is_short else told, *further, *besides(answer, here, there)]
 
 
-def _found_first(answer: Comparison, here: str, there: str) -> str:
-    """Return what the longer side's own analysis begins with, where the other's has no such cause; "" else."""
+def _found_first(answer: Comparison, here: str, there: str) -> list[str]:
+    """Return what the longer side's own analysis begins with, where that is no such cause of the other: found in it
+    alone, or dearer there; none else.
+    """
     if not answer.alone:
-        return ""
-    mine, theirs = (there, here) if answer.alone[0].side == "other" else (here, there)
-    return f"; found first in {mine}, and not in {theirs}: {line(answer.alone[0].finding).removesuffix('.')}"
+        return []
+    one = answer.alone[0]
+    mine, theirs = (there, here) if one.side == "other" else (here, there)
+    if not one.like_ms or one.finding.ms is None:
+        return [f"Found in {mine} alone: {line(one.finding)}"]
+    who = f"{capitalized(subject(one.finding))} {verb(one.finding)} more in {mine}"
+    return one_or_two(f"{who} ({cost(one.finding)}) than in {theirs} ({milliseconds(one.like_ms)})", why(one.finding))
 
 
-def _once_each(answer: Comparison, hidden_ms: float) -> str:
-    """Return that one run a side cannot tell a change from how runs differ, where that may hide much; what tells it."""
-    noise = answer.noise
-    if noise is None or noise.unit == "repeats" or hidden_ms <= WIDE * (answer.baseline_ms or 0.0):
-        return ""
-    return (
-        "; one run a side does not tell a change of the step from how runs differ: run both again, and give all of "
-        "them (--baseline, --other)"
-    )
-
-
-def _for_want_of_cores(answer: Comparison) -> str:
-    """Return how much of a change ranks waited for cores, where that is a good part of it, or that nothing tells."""
-    noise = answer.noise
-    waited = (None, None) if noise is None else (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
-    untold = answer.cores_untold and answer.verdict != "same"  # within noise it is in any case
-    return for_want_of_cores(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited, untold=untold)
-
-
-def _where(answer: Comparison) -> str:
+def _where(answer: Comparison) -> tuple[str, str]:
+    """Return where a change lies: behind the first sentence, "" where it is none for it; and in one of its own."""
     if not answer.parts:
-        return "; where it lies is not known: there are no traces on both sides"
+        return "", "Where it lies is not known: there are no traces on both sides"
     told = moved(answer)
     if not told:
-        return f"{'; ' if answer.alone else ', and '}of no single part is the change beyond noise"
-    words = [f"{part_name(one)} {told_change(one)}{because(one, answer)}" for one in told[:MOST_NAMED]]
+        return ", and of no single part is the change beyond noise", "Of no single part is the change beyond noise"
     rest = [one for one in answer.parts if one not in told[:MOST_NAMED]]
-    within = all(one.within_noise for one in rest)
-    of = "; sure of its parts is: " if answer.alone else ", of which "
-    return f"{of}{', '.join(words)}" + (", the rest within noise" if within and rest else "")
+    within = bool(rest) and all(one.within_noise for one in rest)
+    words = [f"{part_name(one)} {told_change(one)}{because(one, answer)}" for one in told[:MOST_NAMED]]
+    apart = [f"{part_name(one)} {told_change(one, ' ms')}{because(one, answer)}" for one in told[:MOST_NAMED]]
+    noise = ", the rest within noise" if within else ""
+    sure = "Of its parts is sure" if answer.alone else "Of that"
+    return f", of which {', '.join(words)}{noise}", f"{sure}: {', '.join(apart)}{noise}"
 
 
 def recurring_sentence(answer: Comparison) -> str:
-    """Return what steps that recur take on both sides, where that is within noise: else the first sentence has it; ""
+    """Return what steps that recur take on both sides, where that is within noise: else it is among what is sure; ""
     where none do.
     """
     one = answer.recurring
     if one is None or one.differs:
         return ""
-    return f"{capitalized(recurring_words(one))}, within noise, beside the change of the steps between"
+    return f"{recurring_words(one, *names_of(answer))}, within noise, beside the change of the steps between"
 
 
 def _perhaps_other_job(answer: Comparison) -> str:
@@ -140,7 +177,7 @@ def _perhaps_other_job(answer: Comparison) -> str:
     if alone <= _ALONE and steps[1] < FAR_APART * steps[0]:
         return ""
     which = f" ({percent(alone, 0)} of their compute has no counterpart)" if alone > _ALONE else ""
-    return f"nothing tells whether these are of one job{which}: "
+    return f"Nothing tells whether these are of one job{which}: "
 
 
 def _of_sweep(answer: Comparison, here: str, there: str) -> str:
@@ -168,74 +205,6 @@ def point_name(point: PointChange) -> str:
 def _times(point: PointChange, here: str) -> str:
     known = f" (95%: {figure(point.low, 3)} to {figure(point.high or 0, 3)})" if point.low is not None else ""
     return f"{figure(point.ratio or 0, 3)} times {here}'s bandwidth{known}"
-
-
-def noise_sentence(answer: Comparison) -> str:
-    """Return what the intervals rest on."""
-    noise = answer.noise
-    if noise is None:
-        return ""
-    besides = f"{_run_delay(answer, noise)}{_chosen(answer)}"
-    return f"{capitalized(_basis(answer))}; {_rests_on(noise)}; {_at_once(noise)}{besides}"
-
-
-def _run_delay(answer: Comparison, noise: Noise) -> str:
-    """Return for how long ranks had no core, where that is much of a step: it is in the bounds."""
-    waited = [noise.baseline_run_delay_ms, noise.other_run_delay_ms]
-    if max(ms or 0.0 for ms in waited) <= WAITED * (answer.baseline_ms or 0.0):
-        return ""
-    there, here = ("nothing tells" if ms is None else f"{figure(ms, 1)} ms" for ms in waited)
-    return (
-        f"; a rank waits for a core for so long of a step: {there} there, {here} here (other processes had it, or "
-        "other threads of the job): the bounds hold that, and a machine left alone gives narrower ones"
-    )
-
-
-def _chosen(answer: Comparison) -> str:
-    """Return what other kernels make of a change, which a library may have chosen: it is in the bounds."""
-    told = [one for one in answer.parts if one.chosen_ms is not None and abs(one.chosen_ms) > _chosen_least(answer)]
-    if not told:
-        return ""
-    words = listing([f"{part_name(one)} {signed(one.chosen_ms or 0.0, one.low_ms, one.high_ms)}" for one in told])
-    return (
-        f"; other kernels do the same operators' work ({words}), as libraries choose them anew in each run by which is "
-        "quickest: the bounds hold that, and four runs a side tell how it falls"
-    )
-
-
-def _chosen_least(answer: Comparison) -> float:
-    return WORTH_NAMING * (answer.baseline_ms or 0.0)
-
-
-def _basis(answer: Comparison) -> str:
-    if answer.basis == "untraced":
-        return "steps as run, the median of those without a profiler"
-    return "steps as run, without what recording cost" if answer.basis == "as_run" else "steps as profiled"
-
-
-def _rests_on(noise: Noise) -> str:
-    if noise.unit == "steps":
-        return (
-            "one run a side, so what its steps differ by, and what runs of one undisturbed job are known to, give the "
-            "noise: repeats on both sides tell how runs of this one differ"
-        )
-    if noise.unit == "windows":
-        return (
-            f"one run a side, of {noise.baseline} and {noise.other} windows, so what these differ by and what runs of "
-            "one job are known to differ by give the noise: repeats on both sides give a narrower interval"
-        )
-    if min(noise.baseline, noise.other) < 2:
-        return f"noise between {_count(noise)}, where one stands alone and is taken to vary as the other side's do"
-    return f"noise between {_count(noise)}"
-
-
-def _count(noise: Noise) -> str:
-    return f"{noise.baseline} and {noise.other} repeats"
-
-
-def _at_once(noise: Noise) -> str:
-    times = figure(noise.parts_factor, 1)
-    return f"parts are tested all at once, so that their bounds are {times} times as wide as one's alone"
 
 
 def settings_sentence(answer: Comparison) -> str:

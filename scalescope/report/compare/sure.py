@@ -9,6 +9,7 @@ from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, ordinal
 from scalescope.report.text.codes.host_places import called
+from scalescope.report.text.findings import because as why
 from scalescope.report.text.samples import other_shares
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.alike.same_work import size_of
@@ -36,7 +37,7 @@ _MOST_AMOUNTS = 2
 #: What a step does so many times as much of on one side is said before that it takes another time.
 FAR_APART = 2.0
 _WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
-_SIDES = {"only_other": "here", "only_baseline": "there"}
+_ON_ONE_SIDE = ("only_baseline", "only_other")
 #: Steps without a profiler are compared by their own lengths, and the parts by those of the profiled ones.
 _REST = "not seen in the profiled steps"
 #: A loop that stands still for less than this share of what it does on the other side does not stand still there: any
@@ -48,6 +49,12 @@ _NEAR = 0.75
 _NO_TRIFLE = 0.1
 #: Two steps that are alike by chance are not known to the microsecond.
 _MOST_DIGITS = 2
+
+
+def names_of(answer: Comparison) -> tuple[str, str]:
+    """Return both sides' names: apart, and short."""
+    here, there = answer.baseline, answer.other
+    return (here, there) if here != there else (f"A ({here})", f"B ({there})")
 
 
 def part_name(part: PartChange) -> str:
@@ -75,35 +82,35 @@ def told_change(part: PartChange, unit: str = "") -> str:
     return signed(part.change_ms, part.low_ms, part.high_ms, unit)
 
 
-def other_work(answer: Comparison) -> str:
-    """Return what a step that is as long does more or less of, which is counted and no noise."""
-    told = ""
-    for clause in (_more_kernels, _beyond_noise, _late, _unlike, _standing, _recurring):
-        if words := clause(answer):
-            told += f"{', and ' if told else '; ' if clause is _beyond_noise else ', though '}{words}"
-    return told
-
-
-def sure_first(answer: Comparison, here: str, there: str) -> str:
-    """Return what is sure of a step that may be longer or not, to be said before that; "" where nothing is.
-
-    `here`, `there`: the sides' names. What a loop does that stands still at a place is told once, by that place.
+def other_work(answer: Comparison, here: str, there: str) -> list[str]:
+    """Return what a step that is as long does more or less of, which is counted and no noise: a sentence each, without
+    full stops. `here`, `there`: the sides' names.
     """
-    told, unless = sure_clauses(answer), unless_others(answer)
-    if answer.gaps and _recurs_most(answer):
-        told = [told[0], _standing(answer), *told[1:]]
-    elif answer.gaps:
-        return "; ".join([_stands_still(answer.gaps, here, there), *(f"besides{unless}, {words}" for words in told)])
-    return f"for sure in {there}, compared with {here}{unless}: {', and '.join(told)}" if told else ""
+    clauses = (_more_kernels, _beyond_noise, _late, _unlike, _standing, _recurring, _doing)
+    return [words for clause in clauses if (words := clause(answer, here, there))]
 
 
-def sure_clauses(answer: Comparison) -> list[str]:
-    """Return what is sure of a step that may be longer or not, but for a place at which a loop stands still; steps that
-    recur come first where they cost most.
+def sure_sentences(answer: Comparison, here: str, there: str) -> list[str]:
+    """Return what is sure of a step that may be longer or not: a sentence each, without full stops.
+
+    What a loop does that stands still at a place is told once, by that place; it comes first, unless steps that recur
+    cost most.
+    """
+    told = _sure_but_places(answer, here, there)
+    if not answer.gaps:
+        return told
+    still = _stands_still(answer.gaps, here, there)
+    return [told[0], still, *told[1:]] if _recurs_most(answer) else [still, *told]
+
+
+def _sure_but_places(answer: Comparison, here: str, there: str) -> list[str]:
+    """Return what is sure but for a place at which a loop stands still; what steps that recur cost comes first where
+    that is most.
     """
     clauses = [_more_kernels, _moved_besides, _late_besides, _unlike]
-    clauses.insert(0 if _recurs_most(answer) else len(clauses), _recurring)
-    return [words for clause in clauses if (words := clause(answer))]
+    at = 0 if _recurs_most(answer) else len(clauses)
+    clauses[at:at] = [_recurring, _doing]
+    return [words for clause in clauses if (words := clause(answer, here, there))]
 
 
 def _recurs_most(answer: Comparison) -> bool:
@@ -122,16 +129,11 @@ def most_sure_ms(answer: Comparison) -> float:
     return max(map(abs, [*own, often.change_ms if often is not None and often.differs else 0.0]))
 
 
-def unless_others(answer: Comparison) -> str:
-    """Return what makes parts doubtful that are beyond noise, where nothing tells who had the ranks' cores."""
-    return ", unless other processes had its cores" if answer.cores_untold and _parts_besides(answer) else ""
-
-
 def _stands_still(gaps: Sequence[GapChange], here: str, there: str) -> str:
     """Return on which side ranks' loops stand still, at which place, and for how long they do on the other."""
     most, others = gaps[0], len(gaps) - len(_alike(gaps))
     (less_ms, less), (more_ms, more) = sorted([(most.baseline_ms, here), (most.other_ms, there)])
-    still = f"in {more} {_whose(gaps)} still for {milliseconds(more_ms)} of nearly every step before {_place(most)}"
+    still = f"In {more} {_whose(gaps)} still for {milliseconds(more_ms)} of nearly every step before {_place(most)}"
     elsewhere = f", and for longer or shorter at {counted(others, 'other place')}" if others else ""
     if less_ms >= _NOTHING_BESIDE * more_ms:
         return f"{still}, in {less} for {milliseconds(less_ms)}{elsewhere}"
@@ -155,8 +157,8 @@ def _place(gap: GapChange) -> str:
     return called(gap.before) if gap.before is not None else "the end of the step"
 
 
-def _moved_besides(answer: Comparison) -> str:
-    return _in_words(_parts_besides(answer), answer)
+def _moved_besides(answer: Comparison, here: str, there: str) -> str:
+    return _in_words(_parts_besides(answer), answer, here, there)
 
 
 def _parts_besides(answer: Comparison) -> list[PartChange]:
@@ -167,20 +169,28 @@ def _parts_besides(answer: Comparison) -> list[PartChange]:
 
     def is_told(part: PartChange) -> bool:
         alike = still is not None and part.rank in (None, still.rank) and part.change_ms * still.change_ms > 0
-        often = answer.recurring
-        recurs = often is not None and often.differs and often.low_ms <= part.change_ms <= often.high_ms
-        return recurs or (part.name == "idle_launch" and alike)
+        return _is_as_recurring(part, answer) or (part.name == "idle_launch" and alike)
 
     return [one for one in _sure_parts(answer) if not is_told(one)]
 
 
-def _late_besides(answer: Comparison) -> str:
+def _is_as_recurring(part: PartChange, answer: Comparison) -> bool:
+    """Tell whether a part may have changed by what steps that recur cost: the profiled ones hold more of them, or
+    fewer, than come to them, so that both are one within their bounds.
+    """
+    often = answer.recurring
+    if often is None or not often.differs or part.change_ms * often.change_ms <= 0:
+        return False
+    return part.low_ms <= often.high_ms and often.low_ms <= part.high_ms
+
+
+def _late_besides(answer: Comparison, here: str, there: str) -> str:
     """Return which rank keeps the others waiting for longer, but for one whose loop is told to stand still."""
     late = answer.late
     still = late is not None and any(
         one.rank == late.rank and one.change_ms * late.change_ms > 0 for one in answer.gaps
     )
-    return "" if still else _late(answer)
+    return "" if still else _late(answer, here, there)
 
 
 def _sure_parts(answer: Comparison) -> list[PartChange]:
@@ -189,20 +199,28 @@ def _sure_parts(answer: Comparison) -> list[PartChange]:
     return [one for one in moved(answer) if answer.is_sure(one) and abs(one.change_ms) > least and not one.more_done]
 
 
-def _in_words(sure: Sequence[PartChange], answer: Comparison) -> str:
-    return ", ".join(f"{part_name(one)} {told_change(one, ' ms')}{because(one, answer)}" for one in sure[:MOST_NAMED])
+def _in_words(sure: Sequence[PartChange], answer: Comparison, here: str, there: str) -> str:
+    """Return which parts a step has more or less of, in a sentence."""
+    if not sure:
+        return ""
+    unless = ", unless other processes had its cores," if answer.cores_untold else ""
+    words = [f"{_more_or_less(one)} {part_name(one)}{because(one, answer)}" for one in sure[:MOST_NAMED]]
+    return f"In {there}{unless} a step has {listing(words)} than in {here}"
 
 
-def _beyond_noise(answer: Comparison) -> str:
-    unless = ", unless other processes had its cores" if answer.cores_untold else ""
-    return f"sure is{unless}: {_in_words(sure, answer)}" if (sure := _sure_parts(answer)) else ""
+def _more_or_less(part: PartChange) -> str:
+    return f"{told_change(part, ' ms').lstrip('+−±')} {'more' if (part.told_ms or 0.0) > 0 else 'less'}"
 
 
-def besides(answer: Comparison) -> str:
-    """Return what is no matter of noise of a step that is slower, or faster."""
+def _beyond_noise(answer: Comparison, here: str, there: str) -> str:
+    return _in_words(_sure_parts(answer), answer, here, there)
+
+
+def besides(answer: Comparison, here: str, there: str) -> list[str]:
+    """Return what is no matter of noise of a step that is slower, or faster: a sentence each, without full stops."""
     still = _standing if _is_no_trifle(answer.gaps, answer) else None
-    clauses = [clause for clause in (_late, _unlike, still, _recurring) if clause is not None]
-    return "".join(f"; {words}" for clause in clauses if (words := clause(answer)))
+    clauses = [clause for clause in (_unlike, _late, still, _recurring, _doing) if clause is not None]
+    return [words for clause in clauses if (words := clause(answer, here, there))]
 
 
 def _is_no_trifle(gaps: Sequence[GapChange], answer: Comparison) -> bool:
@@ -211,7 +229,7 @@ def _is_no_trifle(gaps: Sequence[GapChange], answer: Comparison) -> bool:
     return abs(sum(own)) > _NO_TRIFLE * abs(answer.change_ms or 0.0)
 
 
-def _late(answer: Comparison) -> str:
+def _late(answer: Comparison, here: str, there: str) -> str:
     """Return which rank keeps the others waiting for longer, unless a part of that rank's says so."""
     late = answer.late
     if answer.places is not None and answer.places.other_late_ms is not None:
@@ -222,36 +240,54 @@ def _late(answer: Comparison) -> str:
     low, high = sorted((abs(late.low_ms), abs(late.high_ms)))
     digits = digits_of((high - low) / 2)
     return (
-        f"by all steps rank {late.rank} keeps the others waiting {figure(abs(late.change_ms), digits)} ms {more} "
-        f"({figure(low, digits)} to {figure(high, digits)})"
+        f"By all steps rank {late.rank} keeps the others waiting {figure(abs(late.change_ms), digits)} ms {more} "
+        f"({figure(low, digits)} to {figure(high, digits)}) in {there} than in {here}"
     )
 
 
-def _recurring(answer: Comparison) -> str:
+def _recurring(answer: Comparison, here: str, there: str) -> str:
     """Return what steps that recur cost more, where that is beyond noise."""
     one = answer.recurring
-    return recurring_words(one) if one is not None and one.differs else ""
+    return recurring_words(one, here, there) if one is not None and one.differs else ""
 
 
-def recurring_words(one: RecurringChange) -> str:
-    """Return what steps that recur take on both sides, and what they cost in the mean step."""
+def recurring_words(one: RecurringChange, here: str, there: str) -> str:
+    """Return what steps that recur take on both sides, what they do, and what they cost in the mean step."""
     digits = digits_of((one.high_ms - one.low_ms) / 2)
     bounds = f"95%: {figure(one.low_ms, digits)} to {figure(one.high_ms, digits)}"
-    return f"{_how_often(one)}: {signed(one.change_ms, one.low_ms, one.high_ms)} ({bounds}) in the mean step"
+    told = f"{_how_often(one, here, there)}: {signed(one.change_ms, one.low_ms, one.high_ms)} ({bounds})"
+    return f"{told} in the mean step"
 
 
-def _how_often(one: RecurringChange) -> str:
+def _how_often(one: RecurringChange, here: str, there: str) -> str:
+    collecting = ", as Python collects its garbage" if _collects(one) else ""
     if one.other_every is None:
-        there = f"{milliseconds(one.baseline_each_ms)} longer"
-        return f"there every {ordinal(one.baseline_every or 0)} step takes {there}, and here none does"
-    here = f"every {ordinal(one.other_every)} step takes {milliseconds(one.other_each_ms)} longer"
+        each = f"{milliseconds(one.baseline_each_ms)} longer{collecting}"
+        return f"In {here} every {ordinal(one.baseline_every or 0)} step takes {each}, and in {there} none does"
+    told = (
+        f"In {there} every {ordinal(one.other_every)} step takes {milliseconds(one.other_each_ms)} longer{collecting}"
+    )
     if one.baseline_every is None:
-        return f"{here}, and there none does"
+        return f"{told}, and in {here} none does"
     every = f"every {ordinal(one.baseline_every)} " if one.baseline_every != one.other_every else ""
-    return f"{here} ({every}{milliseconds(one.baseline_each_ms)} there)"
+    return f"{told}, and in {here} {every}{milliseconds(one.baseline_each_ms)}"
 
 
-def _standing(answer: Comparison) -> str:
+def _collects(one: RecurringChange) -> bool:
+    known = one.doing.remedy if one.doing is not None else None
+    return known is not None and known.cure == "collect_less"
+
+
+def _doing(answer: Comparison, here: str, there: str) -> str:
+    """Return what a window shows the longer steps to do, in a sentence of its own; "" where few words have told it."""
+    one = answer.recurring
+    if one is None or not one.differs or one.doing is None or _collects(one):
+        return ""
+    where = f", on rank {one.doing.rank}" if one.doing.rank is not None else ""
+    return f"In {there if one.other_every is not None else here}{where} {why(one.doing)}"
+
+
+def _standing(answer: Comparison, here: str, there: str) -> str:
     """Return where ranks' loops stand still for longer, at the place that is most of it."""
     if not answer.gaps:
         return ""
@@ -261,25 +297,27 @@ def _standing(answer: Comparison) -> str:
     digits = min(_MOST_DIGITS, digits_of((high - low) / 2))
     others = len(answer.gaps) - len(_alike(answer.gaps))
     return (
-        f"in nearly every step {_whose(answer.gaps)} still {figure(abs(most.change_ms), digits)} ms {more} "
-        f"({figure(low, digits)} to {figure(high, digits)}) before {_place(most)}"
+        f"In nearly every step {_whose(answer.gaps)} still {figure(abs(most.change_ms), digits)} ms {more} "
+        f"({figure(low, digits)} to {figure(high, digits)}) in {there} than in {here}, before {_place(most)}"
         f"{f', and at {others} other places' if others else ''}"
     )
 
 
-def _unlike(answer: Comparison) -> str:
+def _unlike(answer: Comparison, here: str, there: str) -> str:
     """Return what a step does another amount of."""
     told = sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
     if answer.samples is not None and answer.samples.rate is None:  # of which a mean rank's would say too little
-        return f"its ranks take other shares of a step's samples: {other_shares(answer.samples)}"
-    if not told or (answer.verdict != "same" and other_job(answer)):
+        return f"The ranks of {there} take other shares of a step's samples: {other_shares(answer.samples)}"
+    if not told:
         return ""
+    if answer.verdict != "same" and does_other_work(answer):  # which is said before
+        return f"The work that differs: {', '.join(amount_words(one) for one in _far_apart(answer)[:_MOST_AMOUNTS])}"
     amounts = {one.amount for one in told}
-    what = "its collectives are not as many"
+    what = f"{there} has another number of collectives than {here}"
     if "samples" in amounts:
-        what = "its steps are of another batch"
+        what = f"The steps of {there} are of another batch than those of {here}"
     elif amounts & {"flops_a_sample", "sent_bytes"}:
-        what = "it is not the same work"
+        what = f"{there} does not do the same work as {here}"
     return f"{what}: {', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}"
 
 
@@ -299,10 +337,10 @@ def _whole(samples: float) -> str:
     return f"{samples:,.0f}" if samples == round(samples) else f"{samples:,.1f}"
 
 
-def _more_kernels(answer: Comparison) -> str:
+def _more_kernels(answer: Comparison, here: str, there: str) -> str:
     sure = [(one, one.work) for one in moved(answer) if one.work is not None and one.work.change_ms is not None]
     words = [f"{part_name(one)} {calls(work)} ({told_change(one, ' ms')})" for one, work in sure[:MOST_NAMED]]
-    return f"it is not the same work: {', '.join(words)}" if words else ""
+    return f"{there} does not do the same work as {here}: {', '.join(words)}" if words else ""
 
 
 def calls(work: CountedWork) -> str:
@@ -320,8 +358,9 @@ def because(part: PartChange, answer: Comparison) -> str:
     grown = {one: (one.other_us - one.baseline_us) / 1e3 for one in own}
     whole = part.told_ms or part.change_ms
     alone = next((one for one, ms in grown.items() if whole and ms / whole >= _MOST_OF_IT), None)
-    if alone is not None and alone.matched_by in _SIDES and not _on_both_sides(alone, own):
-        told.append(f"{alone.other_name or alone.baseline_name}, only {_SIDES[alone.matched_by]}")
+    if alone is not None and alone.matched_by in _ON_ONE_SIDE and not _on_both_sides(alone, own):
+        whose = names_of(answer)[_ON_ONE_SIDE.index(alone.matched_by)]
+        told.append(f"{alone.other_name or alone.baseline_name}, only in {whose}")
     elif part.work is not None and part.work.other_calls != part.work.baseline_calls and not part.work.resized:
         told.append(calls(part.work))
     elif part.name in KINDS and any(one.key == "state.sm_clock_mhz" for one in answer.environment):
@@ -332,7 +371,7 @@ def because(part: PartChange, answer: Comparison) -> str:
 def _on_both_sides(row: KernelChange, rows: Sequence[KernelChange]) -> bool:
     """Tell whether the other side has the kernel, too, though not as often."""
     name = row.other_name or row.baseline_name
-    return any(name in (one.baseline_name, one.other_name) for one in rows if one.matched_by not in _SIDES)
+    return any(name in (one.baseline_name, one.other_name) for one in rows if one.matched_by not in _ON_ONE_SIDE)
 
 
 def _far_apart(answer: Comparison) -> list[AmountChange]:
@@ -344,9 +383,6 @@ def _far_apart(answer: Comparison) -> list[AmountChange]:
     ]
 
 
-def other_job(answer: Comparison) -> str:
-    """Return that two steps that are laid side by side do other work altogether, before what that makes of them."""
-    told = _far_apart(answer)
-    if not told or "samples" in {one.amount for one in answer.amounts}:
-        return ""
-    return f"these do not do the same work ({', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}): "
+def does_other_work(answer: Comparison) -> bool:
+    """Tell whether two steps that are laid side by side do other work altogether, of batches that are alike."""
+    return bool(_far_apart(answer)) and "samples" not in {one.amount for one in answer.amounts}

@@ -1,7 +1,7 @@
 """A comparison's figures as tables: parts, kernels, surroundings, points."""
 
-from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long, names_of
-from scalescope.report.compare.sure import part_name
+from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long
+from scalescope.report.compare.sure import names_of, part_name
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange
@@ -39,7 +39,7 @@ def parts_table(answer: Comparison) -> Table:
         Column("change_ms", "change", "ms", 3),
         Column("low_ms", "from", "ms", 3),
         Column("high_ms", "to", "ms", 3),
-        Column("rank", "rank"),
+        Column("rank", "of rank"),
         Column("noise", ""),
     ]
     seen = sorted(
@@ -49,7 +49,7 @@ def parts_table(answer: Comparison) -> Table:
     ordered = [*seen, *rest]
     rows: list[list[Cell]] = [
         [part_name(one), one.baseline_ms, one.other_ms, one.change_ms, one.low_ms, one.high_ms,
-         "all" if one.rank is None else str(one.rank), "within noise" if one.within_noise else ""]
+         "mean of all" if one.rank is None else str(one.rank), "within noise" if one.within_noise else ""]
         for one in ordered
     ]  # fmt: skip
     if rest and seen:  # what it is the rest beside

@@ -5,11 +5,12 @@ from rich.console import Console
 from rich.text import Text
 
 from scalescope.records.console import counted
+from scalescope.report.compare.noise import noise_sentence
 from scalescope.report.compare.sentences import (
     alone_sentences,
+    further,
     headline,
     kernels_sentence,
-    noise_sentence,
     places_sentence,
     recurring_sentence,
     samples_sentence,
@@ -40,6 +41,8 @@ def print_comparison(answer: Comparison, console: Console) -> None:
 
 def _print_one(answer: Comparison, console: Console) -> None:
     _print_line(console, headline(answer), _STYLES[answer.verdict])
+    if more := further(answer):
+        _print_line(console, more)
     if recurring := recurring_sentence(answer):
         _print_line(console, f"{recurring}.")
     for alone in alone_sentences(answer):

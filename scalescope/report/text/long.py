@@ -11,6 +11,11 @@ def with_cause(told: str, why: str) -> str:
     return _in_one_or_two(told, f": {why}", why)
 
 
+def one_or_two(told: str, why: str) -> list[str]:
+    """Return the same as one sentence, or as two that stand by themselves."""
+    return [f"{told}: {why}"] if _is_one(f"{told}: {why}", why) else [told, capitalized(why)]
+
+
 def and_then(told: str, then: str) -> str:
     """Return a sentence and what belongs to it, after a semicolon, or in a sentence of its own."""
     told = told.removesuffix(".")
@@ -19,6 +24,9 @@ def and_then(told: str, then: str) -> str:
 
 def _in_one_or_two(told: str, more: str, apart: str) -> str:
     one = f"{told}{more}"
+    return one if _is_one(one, apart) else f"{told}. {capitalized(apart)}"
+
+
+def _is_one(one: str, apart: str) -> bool:
     begins_with = apart.split(" ", 1)[0].replace("'", "")  # a kernel's name is no word to begin with
-    last = one.rpartition(". ")[2]
-    return one if len(last.split()) <= MOST_WORDS or not begins_with.isalnum() else f"{told}. {capitalized(apart)}"
+    return len(one.rpartition(". ")[2].split()) <= MOST_WORDS or not begins_with.isalnum()

@@ -10,11 +10,11 @@ from statistics import fmean
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.compare.answer import FoundAlone, Side
+from scalescope.scaling.compare.answer import FoundAlone, RecurringChange, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.finding import Code, Finding, ranks_of
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
-from scalescope.scaling.verdicts.reference import beside_reference, is_counted, is_not_in_reference
+from scalescope.scaling.verdicts.reference import beside_reference, is_counted, is_not_in_reference, may_cost_ms
 from scalescope.scaling.verdicts.step_rows.doubt import is_beyond_unsteadiness, is_of_the_job, was_unsteady
 
 AnalysisOf = Callable[[Path], RunAnalysis]
@@ -56,11 +56,32 @@ def first_of_longer(
     mine, theirs = own if longer == "baseline" else own[::-1]
     first = mine[0].findings[0]
     found = _in_all(mine, theirs, counted=True)
-    return [FoundAlone(side=longer, finding=one) for one in found[:1] if _is_same(one, first)]
+    return [
+        FoundAlone(side=longer, finding=one, like_ms=_like_ms(one, theirs)) for one in found[:1] if _is_same(one, first)
+    ]
 
 
-def _analysed(sides: tuple[Measurement, Measurement], analysis_of: AnalysisOf) -> list[list[RunAnalysis]] | None:
-    """Return both sides' runs, analysed; None where they are many, or have no traces."""
+def _like_ms(finding: Finding, runs: Sequence[RunAnalysis]) -> float | None:
+    """Return what these runs' own causes of a code may cost, whatever makes them; None where they have none."""
+    return max((may_cost_ms(one) for run in runs for one in run.findings if one.code == finding.code), default=None)
+
+
+def doing_of(
+    baseline: Measurement, other: Measurement, change: RecurringChange, analysis_of: AnalysisOf
+) -> Finding | None:
+    """Return what every run's window shows the steps that recur to do, of OTHER, or of the baseline where it alone has
+    them; None where one does not.
+    """
+    side = other if change.other_every is not None else baseline
+    own = _analysed((side,), analysis_of)
+    known = [run.recurring.doing if run.recurring is not None else None for run in own[0]] if own else []
+    told = [one for one in known if one is not None]
+    alike = len(told) == len(known) and all(_is_same(one, told[0]) for one in told)
+    return told[0] if told and alike else None
+
+
+def _analysed(sides: Sequence[Measurement], analysis_of: AnalysisOf) -> list[list[RunAnalysis]] | None:
+    """Return the sides' runs, analysed; None where they are many, or have no traces."""
     repeats = [one for side in sides for one in side.repeats]
     if len(repeats) > _MOST_RUNS or not all(one.windows for one in repeats):
         return None

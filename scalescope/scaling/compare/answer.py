@@ -184,6 +184,9 @@ class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
     low_ms: float
     high_ms: float
     differs: bool  # beyond noise, and worth a word
+    doing: Finding | None = (
+        None  # what a window shows OTHER's to do, or the baseline's where it has none; None: nothing
+    )
 
 
 class FoundAlone(msgspec.Struct, kw_only=True, frozen=True):
@@ -191,6 +194,7 @@ class FoundAlone(msgspec.Struct, kw_only=True, frozen=True):
 
     side: Side
     finding: Finding  # `ms` of that side's step; `reference_ms`: what the same may cost the other
+    like_ms: float | None = None  # what a cause of its code costs the other, which is another; None: it has none
 
 
 class Setting(msgspec.Struct, kw_only=True, frozen=True):

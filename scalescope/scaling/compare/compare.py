@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from scalescope.scaling.answer_rows import Basis
 from scalescope.scaling.compare.alike.environment import differing
 from scalescope.scaling.compare.alike.ranks_held import of_ranks_held
 from scalescope.scaling.compare.alike.same_work import amounts, same_work
-from scalescope.scaling.compare.alone import AnalysisOf, first_of_longer, found_alone
+from scalescope.scaling.compare.alone import AnalysisOf, doing_of, first_of_longer, found_alone
 from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, LateChange, Reason, Side, Verdict
 from scalescope.scaling.compare.difference import Difference, as_both_split, difference
 from scalescope.scaling.compare.gate import Limit, judge
@@ -166,6 +167,10 @@ def _compared(
     answer = _runs(baseline, other) if baseline.repeats else _sweeps(baseline, other)
     same_steps = answer.kind == "run" and answer.by_rate is None and answer.verdict != "not_comparable"
     if analysis_of is not None and same_steps and not answer.on_both_sides:
+        analysis_of = cache(analysis_of)
+        if answer.recurring is not None and answer.recurring.differs:
+            doing = doing_of(baseline, other, answer.recurring, analysis_of)
+            answer.recurring = msgspec.structs.replace(answer.recurring, doing=doing)
         if answer.verdict == "same":
             answer.alone = found_alone(baseline, other, analysis_of)
         elif answer.parts and _sure_share(answer) < _TOLD:

@@ -52,7 +52,7 @@ def beside_reference(findings: Sequence[Finding], references: Sequence[Sequence[
 
     def most(code: Code, *, counted: bool) -> float:
         alike = [one for own in references for one in own if one.code == code and (is_counted(one) or not counted)]
-        return max(map(_may_cost_ms, alike), default=0.0)
+        return max(map(may_cost_ms, alike), default=0.0)
 
     return [msgspec.structs.replace(one, reference_ms=most(one.code, counted=is_counted(one))) for one in findings]
 
@@ -61,7 +61,7 @@ def _tells_its_causes(findings: Sequence[Finding]) -> bool:
     return bool(findings) and all(one.code != "profiler_cost" for one in findings)
 
 
-def _may_cost_ms(finding: Finding) -> float:
+def may_cost_ms(finding: Finding) -> float:
     """Return what a cause costs, or what it may: a bound, and what noise may have made, may hide as much."""
     if finding.at_most or is_lost_in_noise(finding):
         return max(finding.ms or 0.0, finding.high_ms or 0.0)

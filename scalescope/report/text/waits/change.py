@@ -10,6 +10,12 @@ WAITED = 0.02
 _MUCH_OF_IT = 0.25
 
 
+#: What is said of a change where nothing tells it.
+UNTOLD = " (or other processes had its cores meanwhile, which nothing tells)"
+#: Why a rank waits for a core, as far as anything tells.
+WHO_HAS_THEM = "which other processes or the job's own threads have"
+
+
 def for_want_of_cores(change_ms: float, step_ms: float, waited_ms: Sequence[float | None], *, untold: bool) -> str:
     """Return how much of a step's change ranks waited for cores, where that is a good part of it, in brackets.
 
@@ -17,7 +23,13 @@ def for_want_of_cores(change_ms: float, step_ms: float, waited_ms: Sequence[floa
     nothing tells it, so that all of the change may be of other processes.
     """
     if untold:
-        return " (or other processes had its cores meanwhile, which nothing tells)"
+        return UNTOLD
+    told = waits_more(change_ms, step_ms, waited_ms)
+    return f" ({told})" if told else ""
+
+
+def waits_more(change_ms: float, step_ms: float, waited_ms: Sequence[float | None]) -> str:
+    """Return the same, in words alone."""
     there, here = waited_ms
     if there is None or here is None:
         return ""
@@ -25,4 +37,4 @@ def for_want_of_cores(change_ms: float, step_ms: float, waited_ms: Sequence[floa
     if more * change_ms <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change_ms), WAITED * step_ms):
         return ""
     told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
-    return f" (a rank waits {told} of a step for a core, which other processes or the job's own threads have)"
+    return f"a rank waits {told} of a step for a core, {WHO_HAS_THEM}"

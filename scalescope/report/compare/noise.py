@@ -1,0 +1,102 @@
+"""What the intervals of a comparison rest on, in a few words; what else is in them, only where it matters."""
+
+from scalescope.report.compare.sure import WORTH_NAMING, names_of, part_name, signed
+from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing
+from scalescope.report.text.waits.change import WAITED, WHO_HAS_THEM, waits_more
+from scalescope.scaling.compare.answer import Basis, Comparison, Noise
+
+_STEPS: dict[Basis, str] = {
+    "untraced": "steps without a profiler, their median",
+    "as_run": "steps as run, without what recording cost",
+    "profiled": "steps as profiled",
+}
+#: Two sides wait for cores alike where one does so no longer by more than this share of it.
+_ALIKE = 0.25
+#: … and so long, as a share of a step, that it makes any figure doubtful, alike or not.
+_MUCH = 0.25
+
+
+def noise_sentence(answer: Comparison) -> str:
+    """Return what the intervals rest on, without the last full stop."""
+    noise = answer.noise
+    if noise is None:
+        return ""
+    rests_on = f"{capitalized(_STEPS[answer.basis or 'profiled'])}; {_rests_on(noise, more=not once_each(answer))}"
+    return ". ".join(filter(None, (rests_on, _run_delay(answer, noise), _chosen(answer))))
+
+
+def once_each(answer: Comparison) -> str:
+    """Return that one run a side cannot tell a change from how runs differ, where that may hide much; what tells it."""
+    noise = answer.noise
+    if answer.verdict != "same" or noise is None or noise.unit == "repeats" or not is_wide(answer):
+        return ""
+    return "One run a side cannot tell more: run both again and give all with --baseline and --other"
+
+
+def is_wide(answer: Comparison) -> bool:
+    """Tell whether noise may hide much of a step."""
+    return max(-(answer.low_ms or 0.0), answer.high_ms or 0.0) > WIDE * (answer.baseline_ms or 1.0)
+
+
+def waits_for_cores(answer: Comparison) -> str:
+    """Return how much of a change ranks waited for cores, where that is a good part of it."""
+    noise = answer.noise
+    if noise is None or (answer.cores_untold and answer.verdict != "same"):
+        return ""
+    waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
+    told = waits_more(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited)
+    return f"In {names_of(answer)[1]} {told}" if told else ""
+
+
+def at_once(answer: Comparison) -> str:
+    """Return why a part's bounds are wider than one's alone, in a sentence."""
+    if answer.noise is None or not answer.parts:
+        return ""
+    times = figure(answer.noise.parts_factor, 1)
+    return f"Parts are tested all at once, so that their bounds are {times} times as wide as one's alone."
+
+
+def _rests_on(noise: Noise, *, more: bool) -> str:
+    repeats = "; repeats tell more" if more else ""
+    if noise.unit == "steps":
+        return f"one run a side: noise is what steps differ by, and runs of one job are known to{repeats}"
+    if noise.unit == "windows":
+        of = f"one run a side, of {noise.baseline} and {noise.other} windows"
+        return f"{of}: noise is what windows differ by, and runs of one job are known to{repeats}"
+    count = f"noise is between {noise.baseline} and {noise.other} repeats"
+    if min(noise.baseline, noise.other) < 2:
+        return f"{count}, where one stands alone and is taken to vary as the other side's do"
+    return count
+
+
+def _run_delay(answer: Comparison, noise: Noise) -> str:
+    """Return for how long ranks had no core, where sides differ by it or it is much of a step: it is in the bounds."""
+    waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
+    known = [ms for ms in waited if ms is not None]
+    step = answer.baseline_ms or 0.0
+    if max(known, default=0.0) <= WAITED * step or waits_for_cores(answer):
+        return ""
+    less, most = min(known), max(known)
+    alike = len(known) > 1 and most - less <= max(_ALIKE * most, WAITED * step)
+    if alike and most <= _MUCH * step:
+        return ""
+    here, there = names_of(answer)
+    told = [f"in {name} {_waited(ms)}" for name, ms in zip((here, there), waited, strict=True)]
+    return f"Of a step a rank waits for a core, {WHO_HAS_THEM}: {listing(told)}"
+
+
+def _waited(ms: float | None) -> str:
+    return "nothing tells how long" if ms is None else f"{figure(ms, 1)} ms"
+
+
+def _chosen(answer: Comparison) -> str:
+    """Return what other kernels make of a change, which a library may have chosen: it is in the bounds."""
+    least = WORTH_NAMING * (answer.baseline_ms or 0.0)
+    told = [one for one in answer.parts if one.chosen_ms is not None and abs(one.chosen_ms) > least]
+    if not told:
+        return ""
+    words = listing([f"{part_name(one)} {signed(one.chosen_ms or 0.0, one.low_ms, one.high_ms)}" for one in told])
+    return (
+        f"Other kernels do the same operators' work ({words}), which libraries choose anew in each run: the bounds "
+        "hold that"
+    )
