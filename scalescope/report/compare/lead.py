@@ -16,7 +16,7 @@ from scalescope.scaling.finding import Code, Finding, is_now_and_then, is_of_one
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: The parts of a step that a cause makes longer on its rank, or on all.
-_PARTS: dict[Code, tuple[str, ...]] = {
+PARTS_OF: dict[Code, tuple[str, ...]] = {
     **dict.fromkeys(("own_work", "more_work", "slower_compute", "throttled", "alternating_load"), tuple(KINDS)),
     **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
     **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
@@ -71,6 +71,6 @@ def _why_less(finding: Finding) -> list[str]:
 def _without(answer: Comparison, finding: Finding) -> Comparison:
     """Return what is sure besides a cause: other parts, other ranks."""
     ranks = ranks_of(finding)
-    own = (*_PARTS.get(finding.code, ()), *(("exposed_wait",) if ranks else ()))
+    own = (*PARTS_OF.get(finding.code, ()), *(("exposed_wait",) if ranks else ()))
     late = None if answer.late is not None and answer.late.rank in ranks else answer.late
     return replace(answer, parts=[part for part in answer.parts if part.name not in own], late=late)

@@ -1,7 +1,7 @@
 """What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
 
 from scalescope.records.console import counted
-from scalescope.report.compare.lead import lead_sentences, leading
+from scalescope.report.compare.lead import PARTS_OF, lead_sentences, leading
 from scalescope.report.compare.noise import is_wide, once_each, waits_for_cores
 from scalescope.report.compare.sure import (
     FAR_APART,
@@ -20,12 +20,12 @@ from scalescope.report.compare.sure import (
 )
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent
 from scalescope.report.text.findings import because as why
-from scalescope.report.text.findings import cost, line, subject, verb
+from scalescope.report.text.findings import line, subject, verb
 from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.long import MOST_WORDS, one_or_two
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import UNTOLD
-from scalescope.scaling.compare.answer import Comparison, PointChange
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, PointChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: Of the compute, what has no counterpart on the other side; from here on that may be another job's.
@@ -33,6 +33,8 @@ _ALONE = 0.2
 #: Settings are named in a sentence where they are no more than these; what a device does by itself is none.
 _FEW_SETTINGS = 3
 _STATE = "state."
+#: What the other side has less of than this share of a cause is none there.
+_NEXT_TO_NOTHING = 0.1
 #: Why a part that is longer beyond noise in the profiled steps is not told to be so in the job's.
 NOT_AS_RUN = "those without a profiler do not show it"
 
@@ -119,11 +121,9 @@ def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
         f"{answer.verdict}{_per(answer)} (95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): "
         f"{signed(change, low, high)}{untold}"
     )
-    behind, apart = _where(answer)
     found, waits = _found_first(answer, here, there), waits_for_cores(answer)
-    is_short = bool(behind) and not found and len(f"{told}{behind}".split()) <= MOST_WORDS
-    further = [one for one in (waits, *found, "" if is_short else apart) if one]
-    return [f"{told}{behind}" if is_short else told, *further, *besides(answer, here, there)]
+    behind, apart = _where(answer, 0 if found else MOST_WORDS - len(told.split()))
+    return [f"{told}{behind}", *(one for one in (waits, *found, apart) if one), *besides(answer, here, there)]
 
 
 def _found_first(answer: Comparison, here: str, there: str) -> list[str]:
@@ -134,26 +134,52 @@ def _found_first(answer: Comparison, here: str, there: str) -> list[str]:
         return []
     one = answer.alone[0]
     mine, theirs = (there, here) if one.side == "other" else (here, there)
-    if not one.like_ms or one.finding.ms is None:
+    costs = _on_both_sides(answer, one)
+    if costs is None:
         return [f"Found in {mine} alone: {line(one.finding)}"]
-    who = f"{capitalized(subject(one.finding))} {verb(one.finding)} more in {mine}"
-    return one_or_two(f"{who} ({cost(one.finding)}) than in {theirs} ({milliseconds(one.like_ms)})", why(one.finding))
+    more = f"{capitalized(subject(one.finding))} {verb(one.finding)} more in {mine}"
+    return one_or_two(
+        f"{more}: {milliseconds(costs[0])} of a step for {milliseconds(costs[1])} in {theirs}", why(one.finding)
+    )
 
 
-def _where(answer: Comparison) -> tuple[str, str]:
-    """Return where a change lies: behind the first sentence, "" where it is none for it; and in one of its own."""
+def _on_both_sides(answer: Comparison, found: FoundAlone) -> tuple[float, float] | None:
+    """Return what a cause, or the part of a step that it is of, costs its side and the other; None where the other has
+    next to nothing of it.
+    """
+    finding = found.finding
+    parts = [one for one in answer.parts if one.name in PARTS_OF.get(finding.code, ())]
+    costs = sum(one.baseline_ms for one in parts), sum(one.other_ms for one in parts)
+    mine, theirs = costs if found.side == "baseline" else costs[::-1]
+    if not parts:
+        mine, theirs = finding.ms or 0.0, found.like_ms or 0.0
+    return (mine, theirs) if _NEXT_TO_NOTHING * mine < theirs < mine else None
+
+
+def _where(answer: Comparison, most_words: int) -> tuple[str, str]:
+    """Return where a change lies: behind the first sentence, of `most_words`, and what has no room there in one of its
+    own; "" for none.
+    """
     if not answer.parts:
         return "", "Where it lies is not known: there are no traces on both sides"
-    told = moved(answer)
+    told = moved(answer)[:MOST_NAMED]
     if not told:
-        return ", and of no single part is the change beyond noise", "Of no single part is the change beyond noise"
-    rest = [one for one in answer.parts if one not in told[:MOST_NAMED]]
-    within = bool(rest) and all(one.within_noise for one in rest)
-    words = [f"{part_name(one)} {told_change(one)}{because(one, answer)}" for one in told[:MOST_NAMED]]
-    apart = [f"{part_name(one)} {told_change(one, ' ms')}{because(one, answer)}" for one in told[:MOST_NAMED]]
-    noise = ", the rest within noise" if within else ""
-    sure = "Of its parts is sure" if answer.alone else "Of that"
-    return f", of which {', '.join(words)}{noise}", f"{sure}: {', '.join(apart)}{noise}"
+        nothing = "f no single part is the change beyond noise"
+        return (f", and o{nothing}", "") if len(nothing.split()) < most_words else ("", f"O{nothing}")
+    rest = [one for one in answer.parts if one not in told]
+    noise = ", the rest within noise" if rest and all(one.within_noise for one in rest) else ""
+    words = [f"{part_name(one)} {told_change(one)}{because(one, answer)}" for one in told]
+    for count in range(len(words), 0, -1):
+        behind = f", of which {', '.join(words[:count])}{noise if count == len(words) else ''}"
+        if len(behind.split()) <= most_words:
+            break
+    else:
+        behind, count = "", 0
+    if count == len(words):
+        return behind, ""
+    apart = [f"{part_name(one)} {told_change(one, ' ms')}{because(one, answer)}" for one in told[count:]]
+    first = "Besides" if count else "Of its parts is sure" if answer.alone else "Of that"
+    return behind, f"{first}: {', '.join(apart)}{noise}"
 
 
 def recurring_sentence(answer: Comparison) -> str:

@@ -65,7 +65,9 @@ def part_name(part: PartChange) -> str:
 def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
     """Return a change with its sign, and as many digits as its interval supports."""
     digits = digits_of((high - low) / 2)
-    return f"{'+' if change > 0 else '−' if change < 0 else '±'}{figure(abs(change), digits)}{unit}"
+    told = figure(abs(change), digits)
+    sign = "±" if told == figure(0.0, digits) else "+" if change > 0 else "−"
+    return f"{sign}{told}{unit}"
 
 
 def moved(answer: Comparison) -> list[PartChange]:
@@ -254,8 +256,8 @@ def _recurring(answer: Comparison, here: str, there: str) -> str:
 def recurring_words(one: RecurringChange, here: str, there: str) -> str:
     """Return what steps that recur take on both sides, what they do, and what they cost in the mean step."""
     digits = digits_of((one.high_ms - one.low_ms) / 2)
-    bounds = f"95%: {figure(one.low_ms, digits)} to {figure(one.high_ms, digits)}"
-    told = f"{_how_often(one, here, there)}: {signed(one.change_ms, one.low_ms, one.high_ms)} ({bounds})"
+    bounds = " to ".join(figure(ms, digits).replace("-", "−") for ms in (one.low_ms, one.high_ms))
+    told = f"{_how_often(one, here, there)}: {signed(one.change_ms, one.low_ms, one.high_ms)} (95%: {bounds})"
     return f"{told} in the mean step"
 
 
@@ -284,7 +286,7 @@ def _doing(answer: Comparison, here: str, there: str) -> str:
     if one is None or not one.differs or one.doing is None or _collects(one):
         return ""
     where = f", on rank {one.doing.rank}" if one.doing.rank is not None else ""
-    return f"In {there if one.other_every is not None else here}{where} {why(one.doing)}"
+    return f"In {there if one.other_every is not None else here}{where}, {why(one.doing)}"
 
 
 def _standing(answer: Comparison, here: str, there: str) -> str:
