@@ -64,7 +64,7 @@ def test_what_was_injected_is_named_first_on_its_rank_and_its_size_lies_within_i
     assert [part.name for part in answer.parts if not part.within_noise] == [first.name]
     kernel = answer.kernels[0]
     assert kernel.other_name == "spin_kernel" and kernel.matched_by == "only_other"
-    assert "(rank 1, spin_kernel, only here), the rest within noise." in headline(answer)
+    assert "(rank 1, spin_kernel, only in late0, late1, late2), the rest within noise." in headline(answer)
 
 
 def test_parts_add_up_to_the_change_and_turn_around_with_the_sides(

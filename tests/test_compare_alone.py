@@ -10,7 +10,7 @@ from scalescope import api
 from scalescope.cli import front_door
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.page import comparison_page
-from scalescope.report.compare.sentences import headline
+from scalescope.report.compare.sentences import further, headline, verdict_sentences
 from scalescope.report.compare.tables import parts_sentence
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import RunAnalysis
@@ -55,11 +55,9 @@ def test_a_cause_that_one_side_alone_has_is_named_beside_a_step_within_noise(
     assert (gone.side, gone.finding.code) == ("baseline", "host_stall")
     found = api.compare(calm, late)
     found.gaps = []
-    words = (
-        "For sure in late, compared with calm: rank 1 costs a step 4.0 ms (3.8 ms to 4.2 ms): "
-        "its host does nothing that"
-    )
-    assert headline(found).startswith(words) and "Found in" not in summary(found)
+    words = "In late, and not in calm, rank 1 costs a step 4.0 ms (3.8 ms to 4.2 ms)"
+    assert headline(found).startswith(words) and "ts host does nothing that" in " ".join(verdict_sentences(found))
+    assert "Found in" not in summary(found)
     found.baseline_ms = 3000.0  # a tenth of which noise does not hide
     beside = "the whole step as measured does not tell it apart from noise."
     words = "Found in late alone: rank 1, a stalled host: 4.0 ms (3.8 ms to 4.2 ms), 6.0%: its host does nothing that"
@@ -88,17 +86,19 @@ def test_what_a_cause_takes_what_it_costs_and_the_step_s_change_are_told_once_ea
     ]  # fmt: skip
     waits = LateChange(rank=1, change_ms=16.0, low_ms=5.0, high_ms=28.0, baseline_ms=0.0, other_ms=16.0)
     found = msgspec.structs.replace(found, gaps=[], parts=parts, late=waits)
-    told = headline(found)
-    assert told.startswith(
-        "For sure in late, compared with calm: "
-        "rank 1 costs a step 14.5 ms (13.2 ms to 15.8 ms): aten::mm, 18.4 ms a step, which "
-        "the others do not run; not all of the 18.4 ms is lost, as without it rank 1 would wait for the others; besides"
+    first, less, besides, whole, *_ = verdict_sentences(found)
+    assert first == (
+        "In late, and not in calm, rank 1 costs a step 14.5 ms (13.2 ms to 15.8 ms): aten::mm, 18.4 ms a step, which "
+        "the others do not run."
     )
-    assert ", idle (loading data) +5.0 ms (rank 1); by that and all else that runs differ by, the whole step" in told
+    assert less == "Not all of the 18.4 ms is lost: without it rank 1 would wait for the others."
+    assert besides.endswith("a step has 5.0 ms more idle (loading data) than in calm (rank 1).")
+    assert whole.startswith("The whole step: +")
+    told = " ".join(verdict_sentences(found))
     assert told.count("within noise") == 1 and "calls a step" not in told and "keeps the others" not in told
     assert "exposed wait" not in told and "Found in" not in summary(found)
     other = msgspec.structs.replace(waits, rank=0)
-    assert "rank 0 keeps the others waiting" in headline(msgspec.structs.replace(found, late=other))
+    assert "rank 0 keeps the others waiting" in " ".join(verdict_sentences(msgspec.structs.replace(found, late=other)))
 
 
 def test_no_cause_is_named_that_noise_or_the_other_side_may_have_as_well(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def loading(folder: Path, ms: float) -> Path:
 
 
 def test_loading_that_both_sides_do_is_no_cause_of_one_though_it_is_told_of_one(tmp_path: Path) -> None:
-    """*Sure of calm: loading data costs a step 0.65 ms* was said of two runs that load the same data."""
+    """*Sure of calm, beside gc: loading data costs a step 0.65 ms* was said of two runs that load the same data."""
     there, here, fast = (loading(tmp_path / name, ms) for name, ms in (("A", 3.0), ("B", 3.0), ("C", 0.2)))
     told = Finding(code="data_loading", ms=2.5, low_ms=2.0, high_ms=3.0, backed="replay", remedy=None)
     nothing = [Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay", remedy=None)]
@@ -160,19 +160,16 @@ def test_what_costs_most_is_said_before_a_cause_that_costs_less(tmp_path: Path) 
         baseline="calm", other="gc", verdict="same", basis="untraced", baseline_ms=56.4, other_ms=54.4, change_ms=-2.0,
         low_ms=-14.9, high_ms=10.8, parts=[wait], recurring=often, alone=[FoundAlone(side="baseline", finding=told)],
     )  # fmt: skip
-    assert headline(answer).startswith(
-        "For sure in gc, compared with calm: "
-        "every 4th step takes 190.8 ms longer, and there none does: +48 ms (95%: 37 to 59) in "
-        "the mean step, and exposed wait +5.0 ms; "
-    )
+    assert verdict_sentences(answer)[:2] == [
+        "In gc every 4th step takes 190.8 ms longer, and in calm none does: +48 ms (95%: 37 to 59) in the mean step.",
+        "In gc a step has 5.0 ms more exposed wait than in calm.",
+    ]
     assert "Found in calm alone: loading data: 0.65 ms" in summary(answer)
     gap = GapChange(rank=0, before="aten::mm", change_ms=2.0, low_ms=1.5, high_ms=2.5, baseline_ms=0.0, other_ms=2.0)
-    assert headline(msgspec.structs.replace(answer, gaps=[gap])).startswith(
-        "For sure in gc, compared with calm: every 4th step"
-    )
+    assert headline(msgspec.structs.replace(answer, gaps=[gap])).startswith("In gc every 4th step")
     dear = msgspec.structs.replace(told, ms=65.0, low_ms=60.0, high_ms=70.0)
     leads = msgspec.structs.replace(answer, alone=[FoundAlone(side="baseline", finding=dear)])
-    assert headline(leads).startswith("For sure in calm, compared with gc: loading data costs a step 65.0 ms")
+    assert headline(leads).startswith("In calm, and not in gc, loading data costs a step 65.0 ms")
 
 
 def test_longer_steps_that_are_sure_are_no_change_of_the_profiled_steps_alone() -> None:
@@ -198,12 +195,16 @@ def test_what_the_longer_side_alone_finds_first_is_named_before_parts_that_tell_
     each = [bare_transfer("exchange_once", 30.4)]
     found = compared(([calm], [often]), {"calm": whole, "often": each})
     assert found.verdict == "slower" and [one.finding.code for one in found.alone] == ["exposed_transfer"]
-    told = headline(msgspec.structs.replace(found, parts=[]))
-    assert "; found first in often, and not in calm: exposed transfer: at most 30.4 ms" in headline(found)
-    assert "Found in" not in summary(found), "once"
-    assert "where it lies is not known" in told
+    assert "Exposed transfer costs more in often: " in further(found) and "Found in" not in summary(found)
+    untraced = msgspec.structs.replace(found, parts=[])
+    assert "Exposed transfer costs more in often: 30.4 ms of a step for 7.6 ms in calm" in further(untraced)
+    assert "Where it lies is not known" in further(untraced)
+    (only,) = found.alone
+    sole = msgspec.structs.replace(untraced, alone=[msgspec.structs.replace(only, like_ms=None)])
+    assert "Found in often alone: exposed transfer: at most 30.4 ms" in further(sole)
+    assert summary(sole).count("Found in") == 1, "once"
     back = compared(([often], [calm]), {"calm": whole, "often": each})
-    assert back.verdict == "faster" and "; found first in often, and not in calm: " in headline(back)
+    assert back.verdict == "faster" and " more in often: " in further(back)
     assert compared(([calm], [often]), {"calm": each, "often": each}).alone == []
     assert compared(([calm], [often]), {"calm": whole, "often": whole}).alone == [], "no fault is found in it"
 

@@ -17,7 +17,8 @@ import torch
 
 from scalescope.records.errors import UserError
 from scalescope.report.compare.markdown import summary
-from scalescope.report.compare.sentences import headline, noise_sentence
+from scalescope.report.compare.noise import noise_sentence
+from scalescope.report.compare.sentences import further, headline, verdict_sentences
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.compare.alike.same_work import same_work
@@ -60,15 +61,16 @@ def test_a_run_beside_others_is_not_called_slower_where_its_ranks_tell_that_they
     found = compare_paths([calm], [busy])
     assert found.verdict == "same" and found.low_ms is not None and found.low_ms < 0
     assert found.noise is not None and found.noise.baseline_run_delay_ms == 0
-    waits = " ms more of a step for a core, which other processes or the job's own threads have)"
-    assert waits in headline(found)
-    assert "for a core" not in headline(compare_paths([calm], [silent]))
+    waits = " ms more of a step for a core, which other processes or the job's own threads have."
+    assert waits in further(found)
+    assert "for a core" not in further(compare_paths([calm], [silent]))
     assert found.noise.other_run_delay_ms == pytest.approx(0.8 * (found.baseline_ms or 0), rel=0.2)
-    assert "waits for a core" in noise_sentence(found) and not any("to themselves" in note for note in found.notes)
+    assert "for a core" not in noise_sentence(found), "it is said once"
+    assert not any("to themselves" in note for note in found.notes)
     unknown = compare_paths([calm], [silent])
     assert any("had their cores to themselves" in note for note in unknown.notes)
     assert unknown.cores_untold and not found.cores_untold
-    assert "which nothing tells" not in headline(unknown)  # within noise it is in any case
+    assert "which nothing tells" not in " ".join(verdict_sentences(unknown))  # within noise it is in any case
     longer = compare_paths([calm], [rewritten(tmp_path / "longer", beside_others(3.0, told=False))])
     assert longer.verdict == "slower" and "ms (or other processes had its cores meanwhile, which nothing tells)" in (
         headline(longer)
@@ -81,7 +83,7 @@ def test_what_is_beyond_noise_in_a_step_as_long_may_be_other_processes_too(tmp_p
     found = compare_paths([tracing(tmp_path / "a", 40.0, 1.0)], [tracing(tmp_path / "b", 37.0, 4.0)])
     assert found.verdict == "same" and found.cores_untold and any(not one.within_noise for one in found.parts)
     assert headline(found).startswith(
-        "For sure in b, compared with a, unless other processes had its cores: loss and softmax +3.0 ms"
+        "In b, unless other processes had its cores, a step has 3.0 ms more loss and softmax"
     )
 
 
@@ -97,8 +99,8 @@ def test_against_a_reference_it_is_said_too(tmp_path: Path) -> None:
     ("matmul_ms", "softmax_ms", "attention_ms", "told"),
     [
         (80.0, 1.0, 0.0, ""),  # not so far apart, and of the same operators
-        (100.0, 1.0, 0.0, "nothing tells whether these are of one job: "),
-        (40.0, 1.0, 40.0, "nothing tells whether these are of one job (33% of their compute has no counterpart): "),
+        (100.0, 1.0, 0.0, "Nothing tells whether these are of one job: "),
+        (40.0, 1.0, 40.0, "Nothing tells whether these are of one job (33% of their compute has no counterpart): "),
     ],
 )
 def test_what_may_be_two_jobs_says_so_before_one_is_called_slower(

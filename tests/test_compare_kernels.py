@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.report.compare.sentences import headline
+from scalescope.report.compare.sentences import further, headline
 from scalescope.report.compare.tables import parts_table
 from scalescope.scaling.compare.alike.same_work import amounts
 from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
@@ -163,7 +163,8 @@ def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
     parts = [msgspec.structs.replace(part("matmul", 17.0, 18.4, 1.9), work=more), part("rest", 30.0, 30.0, 2.0)]
     same = Comparison(baseline="a", other="b", verdict="same", change_ms=1.4, low_ms=-1.0, high_ms=3.8,
                       baseline_ms=47.0, other_ms=48.4, parts=parts)  # fmt: skip
-    assert headline(same).endswith(", though it is not the same work: matmul 52 calls a step for 48 (+1.44 ms).")
+    assert headline(same).startswith("b is as fast as a, within noise: +1.4 ms of 47.0 ms")
+    assert further(same) == "b does not do the same work as a: matmul 52 calls a step for 48 (+1.44 ms)."
     slower = msgspec.structs.replace(same, verdict="slower", low_ms=0.2)
     assert headline(slower).endswith("of which matmul +1.44 (52 calls a step for 48), the rest within noise.")
     shown = parts_table(slower)
@@ -183,13 +184,11 @@ def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_f
         return headline(Comparison(baseline="a", other="b", verdict="same", change_ms=1.0, low_ms=-9.0, high_ms=9.0,
                                    baseline_ms=20.0, other_ms=21.0, amounts=amounts(before, after)))  # fmt: skip
 
-    assert "ure of" not in said() and "ure of" not in said(collectives={"all_reduce": 1, "barrier": 3})
+    assert "a step for" not in said() and "a step for" not in said(collectives={"all_reduce": 1, "barrier": 3})
     pieces = said(collectives={"all_reduce": 7})
-    assert pieces.startswith(
-        "For sure in b, compared with a: its collectives are not as many: 7 all_reduce calls a step for 1; "
-    )
-    assert said(sent_bytes={"all_reduce": 1_900_000}).startswith(
-        "For sure in b, compared with a: it is not the same work: all_reduce of 1.9 MB a step for 0.9 MB; "
+    assert pieces == "b has another number of collectives than a: 7 all_reduce calls a step for 1."
+    assert said(sent_bytes={"all_reduce": 1_900_000}) == (
+        "b does not do the same work as a: all_reduce of 1.9 MB a step for 0.9 MB."
     )
     few_more = said(sent_bytes={"all_reduce": 910_000}, collectives={"all_reduce": 7})
     assert few_more == pieces, "0.9 MB for 0.9 MB is no other work"
@@ -197,14 +196,14 @@ def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_f
     changed = amounts(before, msgspec.structs.replace(before, identity=after))
     slower = Comparison(baseline="a", other="b", verdict="slower", change_ms=9.0, low_ms=8.0, high_ms=10.0,
                         baseline_ms=20.0, other_ms=29.0, amounts=changed)  # fmt: skip
-    told = headline(slower)
-    assert told.startswith(
-        "these do not do the same work (all_gather of 1.9 MB a step for nothing, all_reduce of nothing"
+    assert headline(slower).startswith("b does other work than a, and is 45.0% slower")
+    assert further(slower).count("work") == 1
+    assert "The work that differs: all_gather of 1.9 MB a step for nothing, all_reduce of nothing" in further(slower)
+    assert "The steps of b are of another batch than those of a: 10 samples a rank's step for 8." in said(
+        samples_by_rank=(10, 10)
     )
-    assert "): b is 45.0% slower" in told and told.count("same work") == 1
-    assert "its steps are of another batch: 10 samples a rank's step for 8; " in said(samples_by_rank=(10, 10))
-    assert "ure of" not in said(sent_bytes={"all_reduce": None}), "sizes that are not told say nothing"
-    assert "ure of" not in said(sent_bytes={}, collectives={"all_reduce": 1}, world_size=3)
+    assert "a step for" not in said(sent_bytes={"all_reduce": None}), "sizes that are not told say nothing"
+    assert "a step for" not in said(sent_bytes={}, collectives={"all_reduce": 1}, world_size=3)
 
 
 def test_how_many_collectives_a_step_has_and_what_they_send_is_read_of_its_traces() -> None:
@@ -247,7 +246,7 @@ def test_a_sleep_is_found_at_its_place_though_others_take_more_of_the_steps(tmp_
         "rank 1's loop stands still for 1.0 ms of nearly every step before the backward pass (aten::ones_like), in "
         "calm0, calm1, calm2 for "
     )
-    assert headline(found).startswith(f"In late0, late1, late2 {still}") and "whether the whole step" in headline(found)
+    assert headline(found).startswith(f"In late0, late1, late2 {still}") and "The whole step: " in further(found)
     back = compare_paths(sides[1], sides[0])
     assert [one.change_ms for one in back.gaps] == [-gap.change_ms]
     assert headline(back).startswith(f"In late0, late1, late2 {still}"), "whichever of them is the baseline"

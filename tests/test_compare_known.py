@@ -15,7 +15,7 @@ from comparisons.cases import ON_CPU, ON_GPUS, SAME, Case, Run, case_of, runs_in
 from comparisons.rows import ROWS, read_rows, side, traces_alone, write_rows  # noqa: E402
 from comparisons.scoring import apart, same_twice, scored  # noqa: E402
 
-from scalescope.report.compare.sentences import noise_sentence  # noqa: E402
+from scalescope.report.compare.noise import noise_sentence  # noqa: E402
 from scalescope.scaling.compare.answer import AmountChange, Comparison, KernelChange, PartChange  # noqa: E402
 from scalescope.scaling.compare.chosen import change_by_choice  # noqa: E402
 from scalescope.scaling.compare.compare import compare  # noqa: E402
@@ -77,7 +77,7 @@ def test_kernels_that_a_library_chose_anew_are_told_as_such_and_other_products_a
     chosen = {one.name: one for one in answer.parts if one.chosen_ms is not None}
     assert chosen.keys() == {"matmul", "convolution"} and all(one.within_noise for one in chosen.values())
     assert chosen["matmul"].change_ms == pytest.approx(chosen["matmul"].chosen_ms, abs=0.1)
-    assert "other kernels do the same operators' work" in noise_sentence(answer)
+    assert "Other kernels do the same operators' work" in noise_sentence(answer)
     tf32 = [row.repeat for row in rows if row.case == "tf32"][:1]
     assert change_by_choice(side("a", same[:1]), side("b", tf32)) == {}, "all of them take longer"
     gpt = [row.repeat for row in read_rows(ON_H200 / ROWS) if row.model == "gpt_small" and row.case == SAME]

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.compare.sentences import headline, recurring_sentence
+from scalescope.report.compare.sentences import further, headline, recurring_sentence, verdict_sentences
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
@@ -89,20 +89,20 @@ def told(change: RecurringChange | None, *parts: PartChange) -> Comparison:
 def test_it_is_said_once_with_its_bounds_in_the_first_sentence_or_within_noise_in_a_line_of_its_own() -> None:
     """*Every 6th step takes 79.0 ms longer* stood in the first sentence, and in the next again."""
     dearer = told(changed(side(validating(10, 100.0)), side(validating(10, 200.0))))
-    assert ", though every 10th step takes " in headline(dearer)
-    assert re.search(r"\+(9|10)\.\d+ ms \(95%: \d+\.\d+ to 1\d\.\d+\) in the mean step\.", headline(dearer))
+    assert further(dearer).startswith("In after every 10th step takes ")
+    assert re.search(r"\+(9|10)\.\d+ ms \(95%: \d+\.\d+ to 1\d\.\d+\) in the mean step\.", further(dearer))
     assert recurring_sentence(dearer) == ""
     out = io.StringIO()
     print_comparison(dearer, Console(file=out, width=500))
     assert out.getvalue().lower().count("every 10th step takes") == 1
     alike = told(changed(side(validating(10, 100.0)), side(validating(10, 100.0))))
-    assert "10th" not in headline(alike)
-    assert recurring_sentence(alike).startswith("Every 10th step takes ")
+    assert "10th" not in " ".join(verdict_sentences(alike))
+    assert recurring_sentence(alike).startswith("In after every 10th step takes ")
     assert ", within noise, " in recurring_sentence(alike)
     gone = told(changed(side(validating(10, 100.0)), side(validating(10, 0.0))))
-    assert re.search(r", though there every 10th step takes (9[89]|10[0-2])\.", headline(gone))
+    assert re.match(r"In before every 10th step takes (9[89]|10[0-2])\.", further(gone))
     assert recurring_sentence(gone) == ""
-    assert "and here none does" in headline(gone)
+    assert "and in after none does" in further(gone)
 
 
 def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
@@ -110,21 +110,20 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
     less = PartChange(name="exposed_wait", change_ms=-0.5, low_ms=-1.0, high_ms=0.1, baseline_ms=1.0, other_ms=0.5)
     tiny = PartChange(name="exposed_memory", change_ms=0.004, low_ms=0.002, high_ms=0.006, baseline_ms=0.0,
                       other_ms=0.004)  # fmt: skip
-    sentence = headline(told(None, late, less, tiny))
-    assert sentence.endswith("; sure is: idle (host late) +0.50 ms.")
-    assert "sure is" not in headline(told(None, less, tiny))
+    assert further(told(None, late, less, tiny)) == "In after a step has 0.50 ms more idle (host late) than in before."
+    assert further(told(None, less, tiny)) == ""
     wide = msgspec.structs.replace(told(None, late, less), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
-    assert headline(wide) == (
-        "For sure in after, compared with before: idle (host late) +0.50 ms; "
-        "whether the whole step is longer is within noise: "
-        "+1.0 ms of 12.00 (95%: -16.7% to 33.3%)."
-    )
+    assert verdict_sentences(wide) == [
+        "In after a step has 0.50 ms more idle (host late) than in before.",
+        "The whole step: +1.0 ms of 12.0 ms (95%: −16.7% to +33.3%), within noise.",
+    ]
     recurring = msgspec.structs.replace(
         wide, recurring=changed(side(validating(10, 100.0)), side(validating(10, 200.0)))
     )
-    told_of = headline(recurring)
-    assert told_of.startswith("For sure in after, compared with before: every 10th step"), "it costs more than the part"
-    assert ", and idle (host late) +0.50 ms; whether the typical (median) step is longer is within noise: " in told_of
+    first, second, third = verdict_sentences(recurring)
+    assert first.startswith("In after every 10th step"), "it costs more than the part"
+    assert second.startswith("In after a step has 0.50 ms more idle (host late)"), "far less than these cost"
+    assert third.startswith("The typical (median) step: +1.0 ms")
 
 
 def test_what_a_step_that_recurs_costs_is_the_figure_of_the_analysis_and_no_part_says_it_again(tmp_path: Path) -> None:
@@ -139,4 +138,8 @@ def test_what_a_step_that_recurs_costs_is_the_figure_of_the_analysis_and_no_part
     part = PartChange(name="idle_launch", change_ms=found.change_ms, low_ms=0.9 * found.change_ms,
                       high_ms=1.1 * found.change_ms, baseline_ms=1.0, other_ms=1.0 + found.change_ms)  # fmt: skip
     wide = msgspec.structs.replace(told(found, part), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
-    assert headline(wide).startswith("For sure in after, compared with before: every ") and "idle" not in headline(wide)
+    assert headline(wide).startswith("In after every ") and "idle" not in " ".join(verdict_sentences(wide))
+    longer = msgspec.structs.replace(part, change_ms=1.7 * found.change_ms, low_ms=0.6 * found.change_ms,
+                                     high_ms=2.8 * found.change_ms)  # fmt: skip
+    by_chance = " ".join(verdict_sentences(msgspec.structs.replace(wide, parts=[longer])))
+    assert "idle" not in by_chance, "a window that holds more of them is within their bounds"

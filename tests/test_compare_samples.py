@@ -9,7 +9,7 @@ import pytest
 
 from scalescope.records.errors import UserError
 from scalescope.report.compare.markdown import summary
-from scalescope.report.compare.sentences import headline
+from scalescope.report.compare.sentences import further, headline
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.compare.alike.samples import samples_of_steps
@@ -69,9 +69,10 @@ def test_steps_of_ranks_that_share_samples_out_otherwise_are_compared_as_they_ar
         "sample, as they wait for the rank that has most to do."
     )
     assert why in summary(found)
-    told = headline(compare_paths([even], [run_of(tmp_path / "longer", 11, 8, longer=3.0)]))
-    assert " a sample" not in told.split("its ranks take other shares")[0]
-    assert "its ranks take other shares of a step's samples: 11 on rank 0 and 8 on rank 1, for 8 on each rank" in told
+    longer = compare_paths([even], [run_of(tmp_path / "longer", 11, 8, longer=3.0)])
+    assert " a sample" not in headline(longer)
+    shares = "The ranks of longer take other shares of a step's samples: 11 on rank 0 and 8 on rank 1, for 8 on each"
+    assert shares in further(longer)
     as_many = compare_paths([run_of(tmp_path / "nearly", 10, 9)], [uneven])
     assert "A step takes 19 samples in all on both sides, shared out otherwise: " in summary(as_many)
     assert not any(one.amount == "samples" for one in as_many.amounts)

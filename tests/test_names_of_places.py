@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from host_traces import KERNEL_US, HostTrace, backward, causes_of, forward, optimise
 
-from scalescope.report.compare.sentences import headline
+from scalescope.report.compare.sentences import headline, verdict_sentences
 from scalescope.report.text.findings import because, todo, todo_elsewhere
 from scalescope.report.text.late.together import cure_of
 from scalescope.scaling.analyze import analyze
@@ -89,7 +89,8 @@ def test_the_end_of_a_step_is_called_so_of_a_run_and_beside_another(tmp_path: Pa
     assert first.code == "host_stall" and because(first).endswith("before the end of the step"), because(first)
     found = compare_paths([calm], [late])
     assert found.gaps and {one.before for one in found.gaps} == {None}
-    assert "before the end of the step" in headline(found) and "detach" not in headline(found)
+    told = " ".join(verdict_sentences(found))
+    assert "before the end of the step" in told and "detach" not in told
     assert todo(first, None).startswith("find what holds the hosts up: ")
 
 

@@ -14,7 +14,7 @@ import msgspec
 from comparisons.cases import CASES, SAME, Case, case_of
 from comparisons.rows import ROWS, Row, by_windows, read_rows, side, traces_alone, workers, write_rows
 from scalescope.records.statistics import NORMAL_95
-from scalescope.report.compare.sentences import headline
+from scalescope.report.compare.sentences import headline, verdict_sentences
 from scalescope.report.compare.sure import moved
 from scalescope.scaling.compare.alike.samples import mean_samples
 from scalescope.scaling.compare.answer import Comparison
@@ -262,7 +262,7 @@ def scored(
     """Return what was said of a known change, and whether it is right: its size, and what is told first."""
     change, low_ms, high_ms = answer.change_ms, answer.low_ms, answer.high_ms
     told = moved(answer)
-    first = headline(answer)
+    first = " ".join(verdict_sentences(answer))
     moves, says = (case.moves, case.says) if case is not None else ((), "")
     named = any(part.name in moves for part in told[:2]) or bool(says and says in first) or not (moves or says)
     # what cannot be told from noise as a whole, and is nothing that can be counted, need not be named

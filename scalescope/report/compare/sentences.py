@@ -144,16 +144,15 @@ def _found_first(answer: Comparison, here: str, there: str) -> list[str]:
 
 
 def _on_both_sides(answer: Comparison, found: FoundAlone) -> tuple[float, float] | None:
-    """Return what a cause, or the part of a step that it is of, costs its side and the other; None where the other has
-    next to nothing of it.
+    """Return what the part of a step that a cause is of, or else a cause like it, costs its side and the other; None
+    where the other has next to nothing of either.
     """
     finding = found.finding
     parts = [one for one in answer.parts if one.name in PARTS_OF.get(finding.code, ())]
     costs = sum(one.baseline_ms for one in parts), sum(one.other_ms for one in parts)
     mine, theirs = costs if found.side == "baseline" else costs[::-1]
-    if not parts:
-        mine, theirs = finding.ms or 0.0, found.like_ms or 0.0
-    return (mine, theirs) if _NEXT_TO_NOTHING * mine < theirs < mine else None
+    known = ((mine, theirs), (finding.ms or 0.0, found.like_ms or 0.0))
+    return next((both for both in known if _NEXT_TO_NOTHING * both[0] < both[1] < both[0]), None)
 
 
 def _where(answer: Comparison, most_words: int) -> tuple[str, str]:

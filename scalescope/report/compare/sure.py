@@ -206,8 +206,12 @@ def _in_words(sure: Sequence[PartChange], answer: Comparison, here: str, there: 
     if not sure:
         return ""
     unless = ", unless other processes had its cores," if answer.cores_untold else ""
-    words = [f"{_more_or_less(one)} {part_name(one)}{because(one, answer)}" for one in sure[:MOST_NAMED]]
-    return f"In {there}{unless} a step has {listing(words)} than in {here}"
+    words = [f"{_more_or_less(one)} {part_name(one)}" for one in sure[:MOST_NAMED]]
+    whys = [because(one, answer) for one in sure[:MOST_NAMED]]
+    if len(words) == 1:
+        return f"In {there}{unless} a step has {words[0]} than in {here}{whys[0]}"
+    told = listing([f"{what}{why}" for what, why in zip(words, whys, strict=True)])
+    return f"In {there}{unless} a step has {told} than in {here}"
 
 
 def _more_or_less(part: PartChange) -> str:
