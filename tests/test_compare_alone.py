@@ -14,6 +14,8 @@ from scalescope.report.compare.sentences import further, headline, verdict_sente
 from scalescope.report.compare.tables import parts_sentence
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.compare.alone import doing_of
 from scalescope.scaling.compare.answer import (
     Comparison,
     CountedWork,
@@ -24,6 +26,7 @@ from scalescope.scaling.compare.answer import (
     RecurringChange,
 )
 from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.finding import Code, Cure, EvidenceRow, Finding, Remedy
 from tests.gloo_traces import GlooJob, in_steps
 from tests.report_samples import run_answer
@@ -170,6 +173,30 @@ def test_what_costs_most_is_said_before_a_cause_that_costs_less(tmp_path: Path) 
     dear = msgspec.structs.replace(told, ms=65.0, low_ms=60.0, high_ms=70.0)
     leads = msgspec.structs.replace(answer, alone=[FoundAlone(side="baseline", finding=dear)])
     assert headline(leads).startswith("In calm, and not in gc, loading data costs a step 65.0 ms")
+
+
+def test_what_longer_steps_do_is_known_where_every_run_that_has_them_shows_it(tmp_path: Path) -> None:
+    calm, gc, again = (sleeping(tmp_path / name, 0.0) for name in ("calm", "gc", "again"))
+    often = RecurringChange(baseline_every=None, other_every=4, baseline_each_ms=0.0, other_each_ms=190.8,
+                            change_ms=47.7, low_ms=37.0, high_ms=59.0, differs=True)  # fmt: skip
+    collecting = Finding(code="host_stall", ms=140.0, low_ms=138.0, high_ms=142.0, backed="replay",
+                         remedy=Remedy(cure="collect_less"))  # fmt: skip
+
+    def known(path: Path, doing: dict[str, Finding]) -> RunAnalysis:
+        run = run_answer(path.name, 2)
+        run.findings = [stall(1, 4.0)]
+        run.recurring = RecurringSteps(every=4, phase=0, phases=[0], rank=None, longer_ms=190.8, usual_ms=56.4,
+                                       mean_ms=47.7, doing=doing.get(path.name))  # fmt: skip
+        return run
+
+    def told(doing: dict[str, Finding], *others: Path) -> Finding | None:
+        sides = read_side([calm])[0], read_side(list(others))[0]
+        return doing_of(*sides, often, lambda path: known(path, doing))
+
+    assert told({"gc": collecting}, gc) == collecting
+    assert told({"calm": collecting}, gc) is None, "which has none of them"
+    assert told({"gc": collecting, "again": collecting}, gc, again) == collecting
+    assert told({"gc": collecting}, gc, again) is None
 
 
 def test_longer_steps_that_are_sure_are_no_change_of_the_profiled_steps_alone() -> None:

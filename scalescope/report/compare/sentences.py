@@ -137,22 +137,23 @@ def _found_first(answer: Comparison, here: str, there: str) -> list[str]:
     costs = _on_both_sides(answer, one)
     if costs is None:
         return [f"Found in {mine} alone: {line(one.finding)}"]
+    own_ms, their_ms, step = costs
     more = f"{capitalized(subject(one.finding))} {verb(one.finding)} more in {mine}"
     return one_or_two(
-        f"{more}: {milliseconds(costs[0])} of a step for {milliseconds(costs[1])} in {theirs}", why(one.finding)
+        f"{more}: {milliseconds(own_ms)} of a {step} for {milliseconds(their_ms)} in {theirs}", why(one.finding)
     )
 
 
-def _on_both_sides(answer: Comparison, found: FoundAlone) -> tuple[float, float] | None:
-    """Return what the part of a step that a cause is of, or else a cause like it, costs its side and the other; None
-    where the other has next to nothing of either.
+def _on_both_sides(answer: Comparison, found: FoundAlone) -> tuple[float, float, str] | None:
+    """Return what the part of a step that a cause is of, or else a cause like it, costs its side and the other, and of
+    which step; None where the other has next to nothing of either.
     """
     finding = found.finding
     parts = [one for one in answer.parts if one.name in PARTS_OF.get(finding.code, ())]
     costs = sum(one.baseline_ms for one in parts), sum(one.other_ms for one in parts)
     mine, theirs = costs if found.side == "baseline" else costs[::-1]
-    known = ((mine, theirs), (finding.ms or 0.0, found.like_ms or 0.0))
-    return next((both for both in known if _NEXT_TO_NOTHING * both[0] < both[1] < both[0]), None)
+    known = ((mine, theirs, "profiled step"), (finding.ms or 0.0, found.like_ms or 0.0, "step"))
+    return next((one for one in known if _NEXT_TO_NOTHING * one[0] < one[1] < one[0]), None)
 
 
 def _where(answer: Comparison, most_words: int) -> tuple[str, str]:
@@ -177,7 +178,7 @@ def _where(answer: Comparison, most_words: int) -> tuple[str, str]:
     if count == len(words):
         return behind, ""
     apart = [f"{part_name(one)} {told_change(one, ' ms')}{because(one, answer)}" for one in told[count:]]
-    first = "Besides" if count else "Of its parts is sure" if answer.alone else "Of that"
+    first = "Besides" if count else "Sure of its parts" if answer.alone else "Of that"
     return behind, f"{first}: {', '.join(apart)}{noise}"
 
 

@@ -1,0 +1,126 @@
+"""A comparison is told in short sentences, each of which stands alone: the cause, the whole step, what to do."""
+
+import io
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from scalescope.report.compare.markdown import summary
+from scalescope.report.compare.noise import at_once, noise_sentence
+from scalescope.report.compare.page import comparison_page
+from scalescope.report.compare.sentences import headline, verdict_sentences
+from scalescope.report.compare.tables import parts_table
+from scalescope.report.compare.terminal import print_comparison
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, Noise, PartChange, RecurringChange
+from scalescope.scaling.finding import Finding, Remedy
+
+#: As long as a sentence of a comparison may be, in words.
+MOST_WORDS = 35
+STALL = Finding(code="host_stall", rank=1, ms=8.4, low_ms=7.4, high_ms=9.4, backed="replay",
+                remedy=Remedy(cure="look_at_host"))  # fmt: skip
+COLLECTING = Finding(code="host_stall", ms=142.3, low_ms=140.0, high_ms=145.0, backed="replay",
+                     remedy=Remedy(cure="collect_less"))  # fmt: skip
+ONE_EACH = Noise(unit="steps", baseline=80, other=80, degrees=None, parts_factor=1.5, baseline_run_delay_ms=5.4,
+                 other_run_delay_ms=5.4)  # fmt: skip
+#: Of which every fourth step is longer.
+OFTEN = RecurringChange(baseline_every=None, other_every=4, baseline_each_ms=0.0, other_each_ms=146.5, change_ms=35.9,
+                        low_ms=28.1, high_ms=43.6, differs=True)  # fmt: skip
+PART = PartChange(name="idle_launch", change_ms=1.2, low_ms=-4.0, high_ms=6.0, baseline_ms=3.0, other_ms=4.2)
+#: Within noise that hides a third of the step.
+WIDE = Comparison(baseline="calm", other="late", verdict="same", basis="untraced", baseline_ms=44.3, other_ms=49.3,
+                  change_ms=5.0, low_ms=-4.3, high_ms=16.3, parts=[PART], noise=ONE_EACH)  # fmt: skip
+ALONE = replace(WIDE, alone=[FoundAlone(side="other", finding=STALL)])
+STEP = "The whole step: +5 ms of 44.3 ms (95%: −9.7% to +36.8%), within noise."
+AGAIN = "One run a side cannot tell more: run both again and give all with --baseline and --other."
+
+
+@pytest.mark.parametrize(
+    ("answer", "first"),
+    [
+        (WIDE, "late cannot be told from calm: what they differ by is within noise."),
+        (ALONE, "In late, and not in calm, rank 1 costs a step 8.4 ms (7.4 ms to 9.4 ms)"),
+        (replace(WIDE, recurring=OFTEN), "In late every 4th step takes 146.5 ms longer, and in calm none does: +35"),
+        (replace(WIDE, parts=[replace(PART, low_ms=0.5)]), "In late a step has 1.2 ms more idle (host late) than in"),
+    ],
+)  # fmt: skip
+def test_the_cause_the_whole_step_and_what_to_do_are_a_short_sentence_each(answer: Comparison, first: str) -> None:
+    """One sentence of 60 to 90 words, which began with *Sure of B, beside A:*, held all of it."""
+    told = verdict_sentences(answer)
+    assert told[0].startswith(first) and told[-1] == AGAIN
+    assert told[-2] in (STEP, STEP.replace("whole", "typical (median)"))
+    assert all(len(one.split()) <= MOST_WORDS and one.endswith(".") and ";" not in one for one in told), told
+
+
+def test_terminal_markdown_and_page_say_the_same_sentences() -> None:
+    out = io.StringIO()
+    print_comparison(ALONE, Console(file=out, width=500))
+    (card,) = comparison_page(ALONE).cards
+    told = verdict_sentences(ALONE)
+    assert [card.verdict.headline, *card.verdict.sentences[: len(told) - 1]] == told
+    for text in (out.getvalue(), summary(ALONE).replace("\\", "")):
+        assert told[0] in text and " ".join(told[1:]) in text
+
+
+def test_what_longer_steps_are_known_to_do_is_named() -> None:
+    """*Every 4th step takes 146.5 ms longer* did not say that Python collects its garbage in them."""
+    known = replace(WIDE, recurring=replace(OFTEN, doing=COLLECTING))
+    assert headline(known).startswith("In late every 4th step takes 146.5 ms longer, as Python collects its garbage, ")
+    stands = replace(COLLECTING, rank=0, remedy=Remedy(cure="look_at_host"))
+    told = verdict_sentences(replace(WIDE, recurring=replace(OFTEN, doing=stands)))
+    assert told[1].startswith("In late, on rank 0, its host ") and "garbage" not in told[0]
+
+
+def test_the_noise_line_is_short_and_waits_for_cores_are_told_where_sides_differ_or_they_are_much() -> None:
+    """It was 80 words of the same each time, with the waits of 5.4 ms there and 5.4 ms here."""
+    assert len(noise_sentence(WIDE).split()) <= 30 and "core" not in noise_sentence(WIDE)
+
+    def waits(there: float | None, here: float | None) -> str:
+        noise = replace(ONE_EACH, baseline_run_delay_ms=there, other_run_delay_ms=here)
+        return noise_sentence(replace(WIDE, noise=noise))
+
+    assert waits(11.8, 5.4).endswith(": in calm 11.8 ms and in late 5.4 ms") and "core" in waits(20.0, 20.0)
+    assert "core" in waits(None, 5.4) and "core" not in waits(0.1, 0.4) and "core" not in waits(None, None)
+    assert "for a core" not in waits(5.4, 11.8), "which is told beside the step"
+    assert "In late a rank waits 6.4 ms more" in " ".join(verdict_sentences(replace(
+        WIDE, noise=replace(ONE_EACH, other_run_delay_ms=11.8))))  # fmt: skip
+    repeats = replace(WIDE, noise=replace(ONE_EACH, unit="repeats", baseline=3, other=2))
+    assert "between 3 and 2 repeats" in noise_sentence(repeats) and AGAIN not in verdict_sentences(repeats)
+
+
+def test_that_parts_are_tested_at_once_stands_with_the_parts_of_the_page_alone() -> None:
+    (section,) = [one for one in comparison_page(WIDE).sections if one.panels[0].key.startswith("comparison-parts")]
+    assert at_once(WIDE) in section.panels[0].sentence and "1.5 times" in at_once(WIDE)
+    assert "at once" not in noise_sentence(WIDE)
+
+
+def test_parts_of_no_one_rank_are_said_to_be_the_mean_of_all() -> None:
+    table = parts_table(WIDE)
+    at = [column.key for column in table.columns].index("rank")
+    assert table.columns[at].title == "of rank" and table.rows[0][at] == "mean of all"
+
+
+def test_a_part_that_the_other_side_has_as_well_costs_more_and_is_not_found_in_one_alone() -> None:
+    """*Found first in B, and not in A: exposed transfer* was said beside a table that has 5.9 ms of it in A."""
+    sent = Finding(code="exposed_transfer", ms=20.0, low_ms=20.0, high_ms=26.7, at_least=True, backed="bound",
+                   remedy=Remedy(cure="exchange_once"))  # fmt: skip
+    part = PartChange(name="exposed_transfer", change_ms=20.8, low_ms=-15.2, high_ms=58.3, baseline_ms=5.9,
+                      other_ms=26.7)  # fmt: skip
+    slower = replace(WIDE, verdict="slower", change_ms=33.6, low_ms=15.1, high_ms=47.3, parts=[part],
+                     alone=[FoundAlone(side="other", finding=sent)])  # fmt: skip
+    first, second, *_ = verdict_sentences(slower)
+    assert first == "late is 75.8% slower (95%: 34.1 to 106.8): +34 ms."
+    assert second.startswith("Exposed transfer costs more in late: 26.7 ms of a profiled step for 5.9 ms in calm")
+    none = replace(slower, parts=[replace(part, baseline_ms=0.1)])
+    assert verdict_sentences(none)[1].startswith("Found in late alone: exposed transfer: at least 20.0 ms")
+
+
+def test_parts_that_have_no_room_in_the_first_sentence_follow_it() -> None:
+    parts = [
+        replace(PART, name=name, change_ms=ms, low_ms=0.5 * ms, high_ms=1.5 * ms, rank=1, others_ms=ms)
+        for name, ms in (("elementwise and reductions", 20.0), ("embedding and indexing", 9.0), ("exposed_memory", 4.0))
+    ]
+    slower = replace(WIDE, verdict="slower", change_ms=33.6, low_ms=15.1, high_ms=47.3, parts=[*parts, PART])
+    first, second = verdict_sentences(slower)
+    assert ", of which elementwise and reductions +20 (on every rank)" in first and len(first.split()) <= MOST_WORDS
+    assert second.startswith("Besides: ") and second.endswith(", the rest within noise.")
