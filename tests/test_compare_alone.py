@@ -224,7 +224,9 @@ def test_what_the_longer_side_alone_finds_first_is_named_before_parts_that_tell_
     assert found.verdict == "slower" and [one.finding.code for one in found.alone] == ["exposed_transfer"]
     assert "Exposed transfer costs more in often: " in further(found) and "Found in" not in summary(found)
     untraced = msgspec.structs.replace(found, parts=[])
-    assert "Exposed transfer costs more in often: 30.4 ms of a step for 7.6 ms in calm" in further(untraced)
+    assert "Exposed transfer costs more in often: at most 30.4 ms a step, for at most 7.6 ms in calm" in further(
+        untraced
+    )
     assert "Where it lies is not known" in further(untraced)
     (only,) = found.alone
     sole = msgspec.structs.replace(untraced, alone=[msgspec.structs.replace(only, like_ms=None)])

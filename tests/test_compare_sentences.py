@@ -12,7 +12,7 @@ from scalescope.report.compare.page import comparison_page
 from scalescope.report.compare.sentences import headline, verdict_sentences
 from scalescope.report.compare.tables import parts_table
 from scalescope.report.compare.terminal import print_comparison
-from scalescope.scaling.compare.answer import Comparison, FoundAlone, Noise, PartChange, RecurringChange
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, LateChange, Noise, PartChange, RecurringChange
 from scalescope.scaling.finding import Finding, Remedy
 
 #: As long as a sentence of a comparison may be, in words.
@@ -71,6 +71,15 @@ def test_what_longer_steps_are_known_to_do_is_named() -> None:
     assert told[1].startswith("In late, on rank 0, its host ") and "garbage" not in told[0]
 
 
+def test_longer_steps_come_first_though_the_part_that_they_make_longer_grew_by_more() -> None:
+    """Idle time of +41 ms in the profiled steps, of which three were long ones, kept +35.9 ms in the mean from it."""
+    idle = replace(PART, change_ms=41.0, low_ms=20.0, high_ms=62.0, other_ms=44.0)
+    late = LateChange(rank=1, change_ms=-9.1, low_ms=-13.8, high_ms=-4.4, baseline_ms=9.1, other_ms=0.0)
+    told = verdict_sentences(replace(WIDE, recurring=OFTEN, parts=[idle], late=late))
+    assert told[0].startswith("In late every 4th step") and told[1].startswith("By all steps rank 1 keeps the others")
+    assert "idle" not in " ".join(told)
+
+
 def test_the_noise_line_is_short_and_waits_for_cores_are_told_where_sides_differ_or_they_are_much() -> None:
     """It was 80 words of the same each time, with the waits of 5.4 ms there and 5.4 ms here."""
     assert len(noise_sentence(WIDE).split()) <= 30 and "core" not in noise_sentence(WIDE)
@@ -110,7 +119,9 @@ def test_a_part_that_the_other_side_has_as_well_costs_more_and_is_not_found_in_o
                      alone=[FoundAlone(side="other", finding=sent)])  # fmt: skip
     first, second, *_ = verdict_sentences(slower)
     assert first == "late is 75.8% slower (95%: 34.1 to 106.8): +34 ms."
-    assert second.startswith("Exposed transfer costs more in late: 26.7 ms of a profiled step for 5.9 ms in calm")
+    assert second.startswith("Exposed transfer costs more in late: at least 20.0 ms a step, for at most 5.9 ms in calm")
+    as_much = replace(slower, parts=[replace(part, baseline_ms=21.0)])
+    assert verdict_sentences(as_much)[1].startswith("Found first in late: ")
     none = replace(slower, parts=[replace(part, baseline_ms=0.1)])
     assert verdict_sentences(none)[1].startswith("Found in late alone: exposed transfer: at least 20.0 ms")
 

@@ -3,7 +3,8 @@
 from scalescope.report.compare.sure import WORTH_NAMING, names_of, part_name, signed
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing
 from scalescope.report.text.waits.change import WAITED, WHO_HAS_THEM, waits_more
-from scalescope.scaling.compare.answer import Basis, Comparison, Noise
+from scalescope.scaling.answer_rows import Basis
+from scalescope.scaling.compare.answer import Comparison, Noise
 
 _STEPS: dict[Basis, str] = {
     "untraced": "steps without a profiler, their median",

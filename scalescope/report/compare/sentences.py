@@ -20,7 +20,7 @@ from scalescope.report.compare.sure import (
 )
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent
 from scalescope.report.text.findings import because as why
-from scalescope.report.text.findings import line, subject, verb
+from scalescope.report.text.findings import cost, line, subject, verb
 from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.long import MOST_WORDS, one_or_two
 from scalescope.report.text.samples import as_they_are
@@ -134,26 +134,22 @@ def _found_first(answer: Comparison, here: str, there: str) -> list[str]:
         return []
     one = answer.alone[0]
     mine, theirs = (there, here) if one.side == "other" else (here, there)
-    costs = _on_both_sides(answer, one)
-    if costs is None:
+    own_ms, their_ms = one.finding.ms or 0.0, _other_ms(answer, one)
+    if their_ms <= _NEXT_TO_NOTHING * own_ms:
         return [f"Found in {mine} alone: {line(one.finding)}"]
-    own_ms, their_ms, step = costs
-    more = f"{capitalized(subject(one.finding))} {verb(one.finding)} more in {mine}"
+    if their_ms >= own_ms:
+        return [f"Found first in {mine}: {line(one.finding)}"]
+    costs = f"{cost(one.finding)} a step, for at most {milliseconds(their_ms)} in {theirs}"
     return one_or_two(
-        f"{more}: {milliseconds(own_ms)} of a {step} for {milliseconds(their_ms)} in {theirs}", why(one.finding)
+        f"{capitalized(subject(one.finding))} {verb(one.finding)} more in {mine}: {costs}", why(one.finding)
     )
 
 
-def _on_both_sides(answer: Comparison, found: FoundAlone) -> tuple[float, float, str] | None:
-    """Return what the part of a step that a cause is of, or else a cause like it, costs its side and the other, and of
-    which step; None where the other has next to nothing of either.
-    """
-    finding = found.finding
-    parts = [one for one in answer.parts if one.name in PARTS_OF.get(finding.code, ())]
-    costs = sum(one.baseline_ms for one in parts), sum(one.other_ms for one in parts)
-    mine, theirs = costs if found.side == "baseline" else costs[::-1]
-    known = ((mine, theirs, "profiled step"), (finding.ms or 0.0, found.like_ms or 0.0, "step"))
-    return next((one for one in known if _NEXT_TO_NOTHING * one[0] < one[1] < one[0]), None)
+def _other_ms(answer: Comparison, found: FoundAlone) -> float:
+    """Return what a cause like it, or the part of a step that it is of, may cost the other side."""
+    parts = [one for one in answer.parts if one.name in PARTS_OF.get(found.finding.code, ())]
+    whole = sum(one.other_ms if found.side == "baseline" else one.baseline_ms for one in parts)
+    return max(whole, found.like_ms or 0.0)
 
 
 def _where(answer: Comparison, most_words: int) -> tuple[str, str]:

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
@@ -120,8 +118,8 @@ def _recurs_most(answer: Comparison) -> bool:
     often = answer.recurring
     if often is None or not often.differs:
         return False
-    besides = replace(answer, recurring=None)
-    return abs(often.change_ms) > max(most_sure_ms(besides), abs(sum(one.change_ms for one in answer.gaps)))
+    places = sum(one.change_ms for one in answer.gaps)
+    return abs(often.change_ms) > max(map(abs, [places, *(one.told_ms or 0.0 for one in _parts_besides(answer))]))
 
 
 def most_sure_ms(answer: Comparison) -> float:
