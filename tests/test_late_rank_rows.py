@@ -160,7 +160,7 @@ def test_loading_in_some_of_a_windows_steps_is_sized_by_all_steps_and_not_told_a
 def test_a_window_that_came_to_the_same_and_other_causes_of_a_rank_stay() -> None:
     late = told([]).step_times
     assert late is not None and late.late is not None
-    same = msgspec.structs.replace(LOADING, ms=late.late.ms, low_ms=late.late.low_ms / 2, high_ms=late.late.high_ms * 2)
+    same = msgspec.structs.replace(LOADING, ms=late.late.ms, low_ms=late.late.low_ms + 1, high_ms=late.late.high_ms - 1)
     assert told([same]).findings == [same]
     other = Finding(code="own_work", rank=1, ms=100.0, low_ms=90.0, high_ms=110.0, backed="replay")
     assert told([other, LOADING]).findings == [other, LOADING]

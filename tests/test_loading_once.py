@@ -33,7 +33,7 @@ def test_what_one_rank_s_loader_costs_is_not_told_of_all_ranks_again(tmp_path: P
     found = loads(tmp_path, [[READY_MS] * len(slow), slow])
     (late,) = (one for one in found if one.rank == 1)
     assert late.ms == pytest.approx(30.5 - READY_MS, abs=2.0)
-    assert late.low_ms is not None and late.low_ms < 10.0, "how slow the other rank's worker is, no wait tells"
+    assert late.low_ms is not None and late.low_ms > 20.0, "the other rank's batches are there when they are asked for"
     for one in found:
         if one.rank is None:
             assert one.ms is not None and one.high_ms is not None

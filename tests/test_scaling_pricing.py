@@ -40,6 +40,7 @@ from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.host_traces import HostTrace, plain_step
 from tests.recorded import records_of
+from tests.report_samples import run_answer
 from tests.test_scaling_findings import found
 
 DATA = Path(__file__).parent / "data"
@@ -303,7 +304,7 @@ def test_a_cause_that_the_replayed_steps_have_too_often_takes_no_more_than_the_s
     once = Candidate(code="host_stall")
     scene = cast(
         Scene,
-        SimpleNamespace(step_ms=347.0, analysis=SimpleNamespace(as_run=None), replayer=SimpleNamespace(known_ns=None)),
+        SimpleNamespace(step_ms=347.0, analysis=run_answer("r", 2), replayer=SimpleNamespace(known_ns=None)),
     )
     gain = Gain(once, 243.0, 0.0, 577.0, beside_ms=-121.0)
     assert pricing._finding(scene, gain).fraction == pytest.approx(243 / 347)

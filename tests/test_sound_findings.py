@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.hosts.by_chance import as_far_off
-from scalescope.scaling.findings.sound import STRICT, UnsoundError, are_sound, sound
+from scalescope.scaling.findings.prices.sound import STRICT, UnsoundError, are_sound, sound
 
 STEP_MS = 55.0
 ANY = st.one_of(st.floats(-1e12, 1e12), st.floats(-100.0, 100.0), st.just(math.nan), st.just(math.inf))

@@ -21,8 +21,8 @@ from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
+from scalescope.scaling.findings.prices.sound import all_sound
 from scalescope.scaling.findings.shares import mean_step_ms
-from scalescope.scaling.findings.sound import all_sound
 from scalescope.scaling.verdicts.experts import with_experts
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then
 from scalescope.scaling.verdicts.pipeline import with_bubbles

@@ -113,7 +113,7 @@ class _Shared:
         return self.calls[rank]
 
 
-class Late(msgspec.Struct, frozen=True):
+class LateBatch(msgspec.Struct, frozen=True):
     """A batch that its worker had not made when the host asked: it comes no sooner, however early it is asked for."""
 
     call: int  # before which the host waits for it
@@ -147,7 +147,7 @@ class Graph:
     #: by activity: how many times the contention's inflation is its own; beyond the list 1
     slowed: list[float] = field(default_factory=list)
     #: by rank: batches that a worker process had not made when the host asked for them
-    paced: dict[int, list[Late]] = field(default_factory=dict)
+    paced: dict[int, list[LateBatch]] = field(default_factory=dict)
     #: by rank: what its host, beside a device, reads element by element before its calls; {} of ranks on CPUs
     elements: dict[int, list[ElementsBefore]] = field(default_factory=dict)
     led: set[int] = field(default_factory=set)  # ranks whose hosts begin ahead of the trace (replay/host_cost.py)

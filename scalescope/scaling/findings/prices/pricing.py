@@ -35,8 +35,8 @@ from scalescope.scaling.findings.prices.loading_once import each_loaded_once
 from scalescope.scaling.findings.prices.may_go import with_what_may_go
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.findings.prices.profiled_pace import up_to_profiled_pace
+from scalescope.scaling.findings.prices.sound import sound
 from scalescope.scaling.findings.shares import mean_step_ms
-from scalescope.scaling.findings.sound import sound
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import LEAST_SHARE
@@ -292,7 +292,8 @@ def _as_if_all_wait(scene: Scene, gain: Gain) -> Gain:
     if gain.candidate.rank is None or ranks < 2 or scene.replayer.waits_for_others:
         return gain
     ms = min(ranks * gain.ms, scene.step_ms)
-    return replace(gain, candidate=replace(gain.candidate, at_most=True), ms=ms, high_ms=max(ms, gain.high_ms))
+    at_most = replace(gain.candidate, at_most=True)
+    return replace(gain, candidate=at_most, ms=ms, low_ms=min(gain.low_ms, ms), high_ms=max(ms, gain.high_ms))
 
 
 def _sure_shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:

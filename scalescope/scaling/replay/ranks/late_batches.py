@@ -18,7 +18,7 @@ from itertools import pairwise
 import msgspec
 
 from scalescope.scaling.rank.records.record import RankRecord
-from scalescope.scaling.replay.graph import Late
+from scalescope.scaling.replay.graph import LateBatch
 
 #: Taking a batch that is there, out of a worker's queue, takes less, ns.
 WAITS_NS = 500_000
@@ -37,7 +37,7 @@ class Fetch(msgspec.Struct, frozen=True):
     rest: int  # from then on
 
 
-def late_batches(records: Mapping[int, RankRecord]) -> dict[int, list[Late]]:
+def late_batches(records: Mapping[int, RankRecord]) -> dict[int, list[LateBatch]]:
     """Return the batches that were late, by rank; ranks without any are left out."""
     fetches = {rank: _fetches(record) for rank, record in records.items()}
     rests = [one.rest for rank, own in fetches.items() if records[rank].activity == "cpu" for one in own]
@@ -67,7 +67,7 @@ def _fetches(record: RankRecord) -> list[Fetch]:
     return found
 
 
-def _late(fetches: list[Fetch], longest_ns: int) -> list[Late]:
+def _late(fetches: list[Fetch], longest_ns: int) -> list[LateBatch]:
     least = WAITS_NS if longest_ns <= WAITS_NS or _keep_a_pace(fetches) else longest_ns
     rows = [row for row, one in enumerate(fetches) if one.wait >= least]
     # several workers come one after another: of each so many batches one is late. One that is late by itself was
@@ -77,7 +77,7 @@ def _late(fetches: list[Fetch], longest_ns: int) -> list[Late]:
     before = -1
     for row in rows:
         since = max(before, row - reach)
-        found.append(Late(fetches[row].call, fetches[since].call if since >= 0 else -1))
+        found.append(LateBatch(fetches[row].call, fetches[since].call if since >= 0 else -1))
         before = row
     return found
 

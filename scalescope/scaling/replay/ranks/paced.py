@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from scalescope.scaling.replay.graph import Graph, Late
+from scalescope.scaling.replay.graph import Graph, LateBatch
 from scalescope.scaling.replay.node_columns import Array
 from scalescope.scaling.replay.simulate import simulate
 
@@ -49,7 +49,7 @@ def _taken(calls: Mapping[str, Array]) -> Floats:
     return taken
 
 
-def _since(passed: Floats, late: Sequence[Late]) -> Floats:
+def _since(passed: Floats, late: Sequence[LateBatch]) -> Floats:
     """Return what passes until each late batch, from where it counts, by what has passed at all of a rank's calls."""
     since = np.array([one.since for one in late], np.int64)
     found: Floats = passed[[one.call for one in late]] - np.where(since >= 0, passed[since], 0.0)
@@ -60,7 +60,7 @@ def _waits_between(graph: Graph, rank: int) -> bool:
     return bool((graph.call_columns(rank)["awaits"] >= 0).any())
 
 
-def _asked(graph: Graph, paced: Mapping[int, Sequence[Late]]) -> dict[int, Floats]:
+def _asked(graph: Graph, paced: Mapping[int, Sequence[LateBatch]]) -> dict[int, Floats]:
     """Return what passes until each batch is there in a replay: the next launch comes as long after it in each."""
     timing = simulate(graph)
     found = {}
@@ -72,7 +72,7 @@ def _asked(graph: Graph, paced: Mapping[int, Sequence[Late]]) -> dict[int, Float
     return found
 
 
-def _longer(graph: Graph, rank: int, late: Sequence[Late], by_ns: Floats) -> None:
+def _longer(graph: Graph, rank: int, late: Sequence[LateBatch], by_ns: Floats) -> None:
     own = graph.calls[rank]
     changed = list(own)
     for one, more in zip(late, by_ns.tolist(), strict=True):

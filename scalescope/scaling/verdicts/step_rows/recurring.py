@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.verdicts.step_rows.regular import LEAST_TIMES, Series, beside_neighbours, regular
+from scalescope.scaling.verdicts.step_rows.regular import LEAST_TIMES, StepSeries, beside_neighbours, regular
 
 #: Longer by less than this share is not worth a word.
 _LEAST_SHARE = 0.1
@@ -119,7 +119,7 @@ def _stretches(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> list[lis
 
 def _series(
     stretches: Sequence[Sequence[StepRow]], numbers: NDArray[np.int64], beside: NDArray[np.float64]
-) -> Iterator[Series]:
+) -> Iterator[StepSeries]:
     """Return what may tell them: a rank's steps, and the same less the others', and its own time less theirs.
 
     What one rank does at a step's end the others wait for in the next: each rank's own series has it once.
@@ -127,7 +127,7 @@ def _series(
     ranks = beside.shape[1]
     own_known = all(len(row.own_ms) >= ranks for stretch in stretches for row in stretch)
     for rank in dict.fromkeys((0, ranks - 1)):
-        yield Series(numbers, beside[:, rank])
+        yield StepSeries(numbers, beside[:, rank])
         if ranks < 2 or not stretches:
             continue
         kinds = (
@@ -136,7 +136,7 @@ def _series(
         )
         for kind in kinds if own_known else kinds[:1]:
             later = [np.array([[_beside_others(times[:ranks], rank)] for times in stretch]) for stretch in kind]
-            yield Series(numbers, np.concatenate([beside_neighbours(one) for one in later])[:, 0])
+            yield StepSeries(numbers, np.concatenate([beside_neighbours(one) for one in later])[:, 0])
 
 
 def _beside_others(times: Sequence[float], rank: int) -> float:

@@ -21,7 +21,7 @@ _HICCUPS = 0.1
 _BESIDE = 6
 
 
-class Series(NamedTuple):
+class StepSeries(NamedTuple):
     """One time of each step, ms, beside its neighbours'; and the steps' numbers, in order."""
 
     numbers: NDArray[np.int64]
@@ -46,7 +46,7 @@ def beside_neighbours(times: NDArray[np.float64]) -> NDArray[np.float64]:
     return times - usual
 
 
-def regular(series: Sequence[Series], least_ms: float) -> tuple[int, int] | None:
+def regular(series: Sequence[StepSeries], least_ms: float) -> tuple[int, int] | None:
     """Return the period and the phase whose steps are the longest most surely in any series; None where by chance.
 
     Those count that are longer than a series' others by so much, in the median.
@@ -62,7 +62,7 @@ def regular(series: Sequence[Series], least_ms: float) -> tuple[int, int] | None
     return None
 
 
-def _longest(series: Series, bound: float) -> Iterator[tuple[float, int, int]]:
+def _longest(series: StepSeries, bound: float) -> Iterator[tuple[float, int, int]]:
     """Return the logarithm of chance, the period and the phase of steps that are among the longest, below a bound."""
     numbers, count = series.numbers, len(series.times)
     order = np.argsort(series.times, kind="stable")
