@@ -27,7 +27,7 @@ def _loop(runs: Path, operators: int, steps: int) -> RunFolder:
 
 @pytest.mark.parametrize(
     ("operators", "steps", "last", "why", "words"),
-    [(7_000, 18, 8, "many_operators", "a step has many operators"), (50, 8, 7, "loop_ended", "the loop ended"),
+    [(7_000, 18, 11, "many_operators", "a step has many operators"), (50, 8, 7, "loop_ended", "the loop ended"),
      (50, 18, 14, None, "")],
 )  # fmt: skip
 def test_how_many_steps_are_recorded_is_left_open_said_when_known_and_kept_with_its_reason(

@@ -30,7 +30,7 @@ from scalescope.train.settings import ProfilerConfig
 #: Of a CPU job's recordings so many events are kept: 256 MiB of them.
 _MOST_KEPT_EVENTS = 75_000
 #: Where the config leaves open how many steps a window records: so many events are enough, and three steps in any case.
-_ENOUGH_EVENTS, _LEAST_STEPS = 30_000, 3
+_ENOUGH_EVENTS, _LEAST_STEPS = 50_000, 3
 
 
 @dataclass(frozen=True)
