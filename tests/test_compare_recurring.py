@@ -89,8 +89,9 @@ def told(change: RecurringChange | None, *parts: PartChange) -> Comparison:
 def test_it_is_said_once_with_its_bounds_in_the_first_sentence_or_within_noise_in_a_line_of_its_own() -> None:
     """*Every 6th step takes 79.0 ms longer* stood in the first sentence, and in the next again."""
     dearer = told(changed(side(validating(10, 100.0)), side(validating(10, 200.0))))
-    assert further(dearer).startswith("In after every 10th step takes ")
-    assert re.search(r"\+(9|10)\.\d+ ms \(95%: \d+\.\d+ to 1\d\.\d+\) in the mean step\.", further(dearer))
+    assert headline(dearer).startswith("In after every 10th step takes ")
+    assert re.search(r"\+(9|10)\.\d+ ms \(95%: \d+\.\d+ to 1\d\.\d+\) in the mean step\.", headline(dearer))
+    assert further(dearer).startswith("The typical (median) step: +0.02 ms"), "which says nothing of the mean one"
     assert recurring_sentence(dearer) == ""
     out = io.StringIO()
     print_comparison(dearer, Console(file=out, width=500))
@@ -100,9 +101,12 @@ def test_it_is_said_once_with_its_bounds_in_the_first_sentence_or_within_noise_i
     assert recurring_sentence(alike).startswith("In after every 10th step takes ")
     assert ", within noise, " in recurring_sentence(alike)
     gone = told(changed(side(validating(10, 100.0)), side(validating(10, 0.0))))
-    assert re.match(r"In before every 10th step takes (9[89]|10[0-2])\.", further(gone))
+    assert re.match(r"In before every 10th step takes (9[89]|10[0-2])\.", headline(gone))
     assert recurring_sentence(gone) == ""
-    assert "and in after none does" in further(gone)
+    assert "and in after none does" in headline(gone)
+    slower = msgspec.structs.replace(dearer, verdict="slower", change_ms=0.5, low_ms=0.2, high_ms=0.8)
+    assert headline(slower) == headline(dearer)
+    assert further(slower).startswith("Between these steps after is 4.2% slower")
 
 
 def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:

@@ -11,7 +11,9 @@ from scalescope.report.compare.sure import (
     does_other_work,
     moved,
     names_of,
+    of_recurring,
     other_work,
+    outweighs_the_step,
     part_name,
     recurring_words,
     signed,
@@ -74,11 +76,11 @@ def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
         return [*lead_sentences(answer, lead, here, there), *whole]
     per = _per(answer)
     if not is_wide(answer):
-        return [
-            f"{there} is as fast as {here}{per}, within noise: {_changed_by(answer)}",
-            *other_work(answer, here, there),
-            *whole[1:],
-        ]
+        told = [f"{there} is as fast as {here}{per}, within noise: {_changed_by(answer)}"]
+        often = of_recurring(answer, here, there)
+        if outweighs_the_step(answer):  # a job that saves for as long as it trains is not as fast as one that does not
+            told, often = [*often, _whole_step(answer)], []
+        return [*told, *other_work(answer, here, there), *often, *whole[1:]]
     sure = sure_sentences(answer, here, there)
     return [*(sure or [f"{there} cannot be told from {here}{per}: what they differ by is within noise"]), *whole]
 
@@ -123,7 +125,11 @@ def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
     )
     found, waits = _found_first(answer, here, there), waits_for_cores(answer)
     behind, apart = _where(answer, 0 if found else MOST_WORDS - len(told.split()))
-    return [f"{told}{behind}", *(one for one in (waits, *found, apart) if one), *besides(answer, here, there)]
+    beside = [*(one for one in (waits, *found, apart) if one), *besides(answer, here, there)]
+    if outweighs_the_step(answer):
+        often = of_recurring(answer, here, there)
+        return [*often, f"Between these steps {told}{behind}", *(one for one in beside if one not in often)]
+    return [f"{told}{behind}", *beside]
 
 
 def _found_first(answer: Comparison, here: str, there: str) -> list[str]:

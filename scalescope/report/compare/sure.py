@@ -84,9 +84,9 @@ def told_change(part: PartChange, unit: str = "") -> str:
 
 def other_work(answer: Comparison, here: str, there: str) -> list[str]:
     """Return what a step that is as long does more or less of, which is counted and no noise: a sentence each, without
-    full stops. `here`, `there`: the sides' names.
+    full stops; not what steps that recur do. `here`, `there`: the sides' names.
     """
-    clauses = (_more_kernels, _beyond_noise, _late, _unlike, _standing, _recurring, _doing)
+    clauses = (_more_kernels, _beyond_noise, _late, _unlike, _standing)
     return [words for clause in clauses if (words := clause(answer, here, there))]
 
 
@@ -120,6 +120,17 @@ def _recurs_most(answer: Comparison) -> bool:
         return False
     places = sum(one.change_ms for one in answer.gaps)
     return abs(often.change_ms) > max(map(abs, [places, *(one.told_ms or 0.0 for one in _parts_besides(answer))]))
+
+
+def outweighs_the_step(answer: Comparison) -> bool:
+    """Tell whether what steps that recur cost changed for sure, by more than the typical step between them did."""
+    often = answer.recurring
+    return often is not None and often.differs and abs(often.change_ms) > abs(answer.change_ms or 0.0)
+
+
+def of_recurring(answer: Comparison, here: str, there: str) -> list[str]:
+    """Return what steps that recur cost on both sides, and what they do: a sentence each, without full stops."""
+    return [words for clause in (_recurring, _doing) if (words := clause(answer, here, there))]
 
 
 def most_sure_ms(answer: Comparison) -> float:
