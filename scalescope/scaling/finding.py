@@ -231,6 +231,8 @@ HIDDEN = "hidden_by_devices"
 ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "throttled", "alternating_load")
 #: The figure that says what kernels take that compute values for being read alone, as it seems.
 READ_VALUES = "read_values"
+#: The figure of how often a step a rank launches what goes round in its loops over time, and how often the others do.
+ROUNDS = "rounds_of_loops"
 #: Figures: how many times the others' inputs a rank computes on, by shapes or as its script told; and how many times
 #: what it computes in one step it does in another.
 INPUTS, LOADS = "times_the_inputs", "times_the_load"

@@ -23,6 +23,7 @@ from scalescope.scaling.findings.detectors.gradients import gradients
 from scalescope.scaling.findings.detectors.host_bound import host_bound, host_bound_behind
 from scalescope.scaling.findings.detectors.host_causes import host_causes
 from scalescope.scaling.findings.detectors.host_late import host_gaps, host_late
+from scalescope.scaling.findings.detectors.longer_loops import longer_loops
 from scalescope.scaling.findings.detectors.more_work import more_work
 from scalescope.scaling.findings.detectors.oversubscribed import oversubscribed, without_its_symptoms
 from scalescope.scaling.findings.detectors.own_work import own_work
@@ -46,6 +47,7 @@ from scalescope.scaling.findings.unsteady import unsteady, unsteady_in_range
 DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     own_work,
     more_work,
+    longer_loops,
     slower_compute,
     shared_device,
     alternating_load,

@@ -332,6 +332,25 @@ def times_the_inputs(multiplied: Mapping[int, Multiplied], rank: int) -> float |
     return min(ratios, default=None)
 
 
+def times_all_inputs(multiplied: Mapping[int, Multiplied], rank: int) -> float | None:
+    """Return how many times the median other rank's elements a rank multiplies in as many steps, in all calls together.
+
+    None where one of its operators does not multiply more than theirs, or those that it calls as often do not. These
+    tell how much larger the inputs are: what goes round in a loop has calls beside it, and of a like size.
+    """
+    others = [own for one, own in multiplied.items() if one != rank]
+    if rank not in multiplied or not others:
+        return None
+    of_all, as_often = [], []
+    for name in sorted(set.intersection(*map(set, multiplied.values()))):
+        calls, elements = multiplied[rank][name]
+        of_all.append(elements / statistics.median_high([own[name][1] for own in others]))
+        if all(own[name][0] == calls for own in others):
+            as_often.append(of_all[-1])
+    least = min(of_all, default=0.0)
+    return None if least <= 1 + _LARGER else min(as_often, default=least)
+
+
 def explains(times_the_inputs: float, times_as_long: float) -> bool:
     """Tell whether a rank that works on so many times as much may well compute for so many times as long."""
     return times_the_inputs - 1 >= max(_LARGER, _MORE_EXPLAINS * (times_as_long - 1))

@@ -22,6 +22,7 @@ from scalescope.scaling.finding import (
     INPUTS,
     LAYOUT_CONVERSIONS,
     OWN_TURNS,
+    ROUNDS,
     SORTED_SCATTERS,
     TIMES_BESIDE,
     TIMES_COMPUTE,
@@ -55,6 +56,9 @@ def _around(finding: Finding) -> str:
 
 def more_work(finding: Finding) -> str:
     inputs = row_of(finding, INPUTS)
+    rounds = row_of(finding, ROUNDS)
+    if rounds is not None and rounds.calls is not None and rounds.value is not None:
+        return _rounds(finding, rounds.calls, rounds.value, None if inputs is None else inputs.value)
     within = next((row for row in finding.evidence if row.kind == "operator"), None)
     if inputs is not None and inputs.value is not None and within is not None and within.calls and within.value:
         return (
@@ -75,6 +79,14 @@ def more_work(finding: Finding) -> str:
     return beyond(finding, f"which it runs more often than {others(finding)}".removesuffix(","), otherwise) + _around(
         finding
     )
+
+
+def _rounds(finding: Finding, calls: float, others_calls: float, inputs: float | None) -> str:
+    row = first_of(finding, "activity")
+    often = f"{'its loops' if row is None else row.name} {calls:,.0f} times a step and not {others_calls:,.0f}"
+    if inputs is not None:
+        return f"it computes on {factor(inputs)} as much data as the others, as of longer sequences: {often}"
+    return f"its loops go round more often than the others', as for longer sequences: {often}"
 
 
 def slower(finding: Finding) -> str:

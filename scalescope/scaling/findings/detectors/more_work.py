@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.detectors.extra_launches import extra_launches
+from scalescope.scaling.findings.detectors.longer_loops import rounds_of
 from scalescope.scaling.replay.ranks.extra import BEYOND, extra_rows
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
@@ -26,6 +27,7 @@ def more_work(scene: Scene) -> Iterator[Candidate]:
         if (
             extra.in_most_steps(WORTH_A_LOOK * scene.step_ms)
             and (extra.is_of_the_program or not extra.counted)  # else it is something else
+            and rounds_of(scene, rank) is None
         ):
             yield Candidate(
                 code="more_work",

@@ -10,8 +10,9 @@ multiprocessors, and all of them the lower clocks, since the device draws more p
 from collections.abc import Iterator
 
 from scalescope.scaling.finding import ANOMALY, EvidenceRow, Remedy
-from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.detectors.extra_launches import besides
+from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
+from scalescope.scaling.findings.detectors.extra_launches import Extra, besides, extra_launches
+from scalescope.scaling.findings.detectors.longer_loops import rounds_of
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.extra import BEYOND, held_up_by
 from scalescope.scaling.replay.removal import Removal, What
@@ -26,11 +27,12 @@ _LEAST_SHARE = 0.001
 def own_work(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each rank that runs work of its own, step after step."""
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
-        extra = besides(scene, rank)
+        loops = rounds_of(scene, rank) is not None  # what these launch is no work of another kind
+        extra = _by_itself(scene, rank) if loops else besides(scene, rank)
         if extra is not None and not extra.is_copying:
             looks = looks_for_nan(scene, rank)
             slows = bool(looks) or computes_beside(scene, rank)
-            whats: tuple[What, ...] = (*(BEYOND if extra.known else BEYOND[:1]), *(("slow",) if slows else ()))
+            whats: tuple[What, ...] = (*(BEYOND if extra.known and not loops else BEYOND[:1]), *(("slow",) if slows else ()))
             anomaly = (EvidenceRow(kind="figure", name=ANOMALY, calls=looks),) if looks else ()
             yield Candidate(
                 code="own_work",
@@ -41,6 +43,12 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
                 remedy=Remedy(cure="no_anomaly_detection" if looks else "look_at_rank"),
                 least_share=_LEAST_SHARE,
             )
+
+
+def _by_itself(scene: Scene, rank: int) -> Extra | None:
+    """Return what a rank runs by operators that the others do not run at all; None where nothing."""
+    own = extra_launches(scene, rank, BEYOND[:1])
+    return own if own.in_most_steps(WORTH_A_LOOK * scene.step_ms) else None
 
 
 def computes_beside(scene: Scene, rank: int) -> bool:

@@ -28,6 +28,7 @@ from scalescope.scaling.finding import (
     is_counted,
 )
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
+from scalescope.scaling.findings.detectors.longer_loops import rounds_of
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
 from scalescope.scaling.findings.detectors.own_work import computes_beside, looks_for_nan
 from scalescope.scaling.rank.timeline import COMPUTE
@@ -155,8 +156,8 @@ class InCommon:
 def slower_compute(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each rank whose compute, launch by launch, takes longer than the others' in every step."""
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
-        if looks_for_nan(scene, rank):
-            continue  # which makes its operators longer: that is told as its own work
+        if looks_for_nan(scene, rank) or rounds_of(scene, rank) is not None:
+            continue  # which makes its operators longer: that is told as its own work, or as more of it
         common = in_common(scene, rank)
         theirs = float(common.theirs.sum())
         excess = float(common.longer.sum())
