@@ -27,6 +27,7 @@ from scalescope.scaling.finding import (
     IDLE,
     LATE,
     LOADER_WORKERS,
+    ON_THE_DEVICE,
     STEADY_STEPS,
     UNTOLD_WAITS,
     Code,
@@ -134,9 +135,16 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int, *, w
     if (before := hiding(findings)) is not None:
         return and_then(told, f"what comes before it is {subject(before)}, {cost(before)}: {because(before)}")
     if (other := as_costly(findings)) is not None:
+        if _compute_alike(findings[0], other):
+            return and_then(told, f"its compute costs {cost(other)} beside that: {because(other)}")
         # which of them it is no order tells: one sentence names both, however long
         return f"{told.removesuffix('.')}; {subject(other)} may cost as much, {cost(other)}: {because(other)}."
     return told
+
+
+def _compute_alike(finding: Finding, other: Finding) -> bool:
+    """Tell whether both are what one rank computes beyond the others: parts of one sum, of which neither is a rival."""
+    return finding.rank == other.rank is not None and finding.code in ON_THE_DEVICE and other.code in ON_THE_DEVICE
 
 
 def beside_waits(findings: Sequence[Finding]) -> Finding | None:

@@ -32,6 +32,7 @@ from scalescope.scaling.findings.prices.in_each_step import bounded_by_each
 from scalescope.scaling.findings.prices.late_together import latest_first
 from scalescope.scaling.findings.prices.links import behind_each_other, behind_transfers
 from scalescope.scaling.findings.prices.loading_once import each_loaded_once
+from scalescope.scaling.findings.prices.longer_sequences import of_longer_sequences
 from scalescope.scaling.findings.prices.may_go import with_what_may_go
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.findings.prices.profiled_pace import up_to_profiled_pace
@@ -164,7 +165,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
         else _now_and_then(scene, one, ms, one.seen, alone=sum(other.seen is not None for other in candidates) == 1)
         for one, ms, own in zip(candidates, shares, told, strict=True)
     ]
-    gains = [_of_one_window(scene, one) for one in gains]
+    gains = [of_longer_sequences(scene, _of_one_window(scene, one)) for one in gains]
     gains = up_to_profiled_pace(scene, beside_the_known_step(scene, gains, whole))
     gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
     gains = beside_full_devices(scene, gains)
