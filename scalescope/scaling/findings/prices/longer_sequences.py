@@ -18,7 +18,8 @@ from scalescope.scaling.replay.change import Change
 def of_longer_sequences(scene: Scene, gain: Gain) -> Gain:
     """Return what longer sequences bring with an interval of what is counted to what they may be the reason for.
 
-    A profiled step in which others hold the other ranks up for as long hides what this one has beyond them.
+    Profiled steps in which others hold the other ranks up for as long hide what this one has beyond them; and where it
+    is this one that they hold up, that is none of its data. Steps of one window are all alike in that.
     """
     one = gain.candidate
     times = _times_as_much(gain)
@@ -28,8 +29,12 @@ def of_longer_sequences(scene: Scene, gain: Gain) -> Gain:
     scene.replayer.work_out([rounds], near=True)
     counted = scene.replayer.predict(rounds, near=True)
     most_ms = (1 - 1 / times) * _computes_ms(scene, one.rank)
-    least_ms = min(gain.ms, -(counted.high_ms or 0.0))
-    return replace(gain, low_ms=max(gain.low_ms, least_ms), high_ms=max(gain.high_ms, most_ms))
+    ms = min(gain.ms, most_ms)
+    least_ms = max(0.0, -(counted.high_ms or 0.0))
+    rows = scene.analysis.step_times
+    known = rows is not None and any(own.rank == one.rank for own in rows.ranks)
+    low_ms = max(gain.low_ms, least_ms) if known else least_ms
+    return replace(gain, ms=ms, low_ms=min(low_ms, ms), high_ms=most_ms)
 
 
 def _computes_ms(scene: Scene, rank: int | None) -> float:
