@@ -35,7 +35,7 @@ def test_longer_sequences_are_one_cause_with_the_load_to_even_out(tmp_path: Path
     (analysis,) = analyze([LONGER if shapes else without_shapes(tmp_path)], jobs=1)
     (found,) = of_computing(analysis)
     assert (found.code, found.rank) == ("more_work", 1)
-    assert found.remedy is not None and found.remedy.cure == "even_out"
+    assert found.remedy is not None and found.remedy.cure == "even_out_lengths"
     rounds = next(row for row in found.evidence if row.name == ROUNDS)
     assert rounds.calls is not None and rounds.value is not None and rounds.calls - rounds.value == 6
     inputs = [row.value for row in found.evidence if row.name == INPUTS]

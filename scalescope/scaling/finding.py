@@ -49,6 +49,7 @@ Cure = Literal[
     "no_anomaly_detection",
     "launch_without_waiting",
     "even_out",  # the ranks' batches
+    "even_out_lengths",  # of their sequences
     "look_at_device",
     "load_ahead",
     "launch_apart",  # in a process of its own, what another thread of this one launches
@@ -227,6 +228,8 @@ BESIDE = "launched_beside"
 SHOWN_BY_WAITS = "shown_by_waits"
 #: The figure of launching that costs nothing as long as devices do what they need not.
 HIDDEN = "hidden_by_devices"
+#: What spreads over all ranks what one of them has more of.
+EVENS_OUT: tuple[Cure, ...] = ("even_out", "even_out_lengths")
 #: What devices do: it is there whatever recording costs the hosts.
 ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "throttled", "alternating_load")
 #: The figure that says what kernels take that compute values for being read alone, as it seems.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from scalescope.records.rows import Origin
-from scalescope.scaling.finding import Cure, Remedy
+from scalescope.scaling.finding import EVENS_OUT, Cure, Remedy
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ CURES: dict[Cure, CureText] = {
     "even_out": CureText(
         "even out the ranks' load",
         "batches of equal size and length on every rank; nothing more under `if rank == …` inside the step",
+    ),
+    "even_out_lengths": CureText(
+        "even out the lengths of the ranks' sequences",
+        "sort samples into buckets by length, and give all ranks batches of one bucket in each step",
     ),
     "look_at_device": CureText(
         "see what else runs on that device, and its clocks",
@@ -434,5 +438,5 @@ def cure_text(remedy: Remedy, several: bool = False) -> str:
 def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
     """Return what does it in a loop of the reader's own."""
     told = _of(remedy, several).elsewhere.format(size=remedy.size if remedy.size is not None else 25)
-    back = _COMES_BACK.get(int(remedy.size or 0)) if remedy.cure == "even_out" else None
+    back = _COMES_BACK.get(int(remedy.size or 0)) if remedy.cure in EVENS_OUT else None
     return told if back is None else f"{told}. If the others take over what it has more of, {back} of this comes back"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import Finding, is_lost_in_noise, is_within_noise, ranks_of
+from scalescope.scaling.finding import EVENS_OUT, Finding, is_lost_in_noise, is_within_noise, ranks_of
 from scalescope.scaling.finding_order import (
     are_little_at_most,
     behind_what_is_known,
@@ -90,7 +90,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         return replace(finding, remedy=None)
     compiled = is_compiled(analysis)
     # what one rank has more of than the others is most often to be spread over all of them
-    spread = finding.code == "more_work" and finding.remedy.cure == "even_out" and analysis.world_size > 1
+    spread = finding.code == "more_work" and finding.remedy.cure in EVENS_OUT and analysis.world_size > 1
     remedy = replace(
         finding.remedy,
         size=float(analysis.world_size) if spread else finding.remedy.size,

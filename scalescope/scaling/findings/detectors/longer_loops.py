@@ -61,7 +61,7 @@ def longer_loops(scene: Scene) -> Iterator[Candidate]:
             # without shapes, that other operators are longer may have another reason
             surely=() if rounds.inputs is not None else (more,),
             evidence=(*rounds.evidence, *extra.evidence, *extra.counted),
-            remedy=Remedy(cure="even_out"),
+            remedy=Remedy(cure="even_out_lengths"),
         )
 
 
