@@ -33,6 +33,7 @@ def without_shapes(folder: Path) -> Path:
 def test_longer_sequences_are_one_cause_with_the_load_to_even_out(tmp_path: Path, shapes: bool) -> None:
     """*rank 1, work of its own: AddmmBackward0 … that the others do not make*, and slower compute beside it."""
     (analysis,) = analyze([LONGER if shapes else without_shapes(tmp_path)], jobs=1)
+    assert isinstance(analysis, RunAnalysis)
     (found,) = of_computing(analysis)
     assert (found.code, found.rank) == ("more_work", 1)
     assert found.remedy is not None and found.remedy.cure == "even_out_lengths"
@@ -45,7 +46,7 @@ def test_longer_sequences_are_one_cause_with_the_load_to_even_out(tmp_path: Path
 
 
 def longer_sequences(rounds: int, times: float) -> GlooJob:
-    """Return a job whose rank 1 goes round its loops `rounds` times for 20, and computes `times` as long beside them."""
+    """Return a job whose rank 1 goes round its loops `rounds` times for 20, and computes `times` as long besides."""
     job = GlooJob()
     for number in range(3, 9):
         job.step(number)
@@ -65,7 +66,7 @@ def test_what_longer_sequences_cost_holds_what_is_longer_and_what_is_launched_of
     (found,) = of_computing(analysis)
     assert (found.code, found.rank) == ("more_work", 1)
     assert found.ms == pytest.approx(20.0, abs=1.5), "10 ms of further rounds, and 10 that operators take longer"
-    assert found.low_ms is not None and found.high_ms is not None
+    assert found.ms is not None and found.low_ms is not None and found.high_ms is not None
     assert 0 < found.low_ms <= 10.5, "the further rounds are counted; what is longer may have another reason"
     assert found.ms <= found.high_ms <= 22.0, "a third of what the rank computes, which is half as much again"
 

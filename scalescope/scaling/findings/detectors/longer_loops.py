@@ -2,8 +2,8 @@
 
 A recurrent layer is an operator whose backward pass is as many launches as its sequence is long. One rank's longer
 sequences are then launches that the others do not make, and longer ones of those that all make: one cause, as shapes
-tell where they were recorded, and otherwise that calls of several operators grow alike, those of the backward pass among
-them. What one rank does besides the others' program, as a check or a teacher's products, has no such backward pass.
+tell where they were recorded, and otherwise that calls of several operators grow alike, the backward pass's among them.
+What one rank does besides the others' program, as a check or a teacher's products, has no such backward pass.
 """
 
 import statistics
@@ -20,7 +20,7 @@ from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.trace.kernel_names import short_name
 from scalescope.scaling.verdicts.stragglers import times_all_inputs
 
-#: What goes round in a loop is called so often by the others at least, and here so much oftener; it is so many operators.
+#: What goes round in a loop is called so often by the others at least, and here so much oftener; of so many operators.
 _CALLS, _MORE, _NAMES = 8, 4, 2
 #: Of what is launched beyond the others' program, by time, so much is of operators whose calls grow alike: by a ratio
 #: within this share of the typical one, as a layer beside the loop has calls of its own.

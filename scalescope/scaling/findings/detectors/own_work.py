@@ -32,7 +32,10 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
         if extra is not None and not extra.is_copying:
             looks = looks_for_nan(scene, rank)
             slows = bool(looks) or computes_beside(scene, rank)
-            whats: tuple[What, ...] = (*(BEYOND if extra.known and not loops else BEYOND[:1]), *(("slow",) if slows else ()))
+            whats: tuple[What, ...] = (
+                *(BEYOND if extra.known and not loops else BEYOND[:1]),
+                *(("slow",) if slows else ()),
+            )
             anomaly = (EvidenceRow(kind="figure", name=ANOMALY, calls=looks),) if looks else ()
             yield Candidate(
                 code="own_work",

@@ -1,7 +1,7 @@
 """What longer sequences of one rank cost at least and at most, where cores that others use, too, hide how much.
 
 Its loops' further rounds are counted, and cost what they cost without anything else that is longer on that rank. And
-they, with all that is longer for them, take no more than the share of its compute that its data have beyond the others'.
+they, with all that is longer for them, take no more of its compute than the share that its data have beyond theirs.
 """
 
 from msgspec.structs import replace
