@@ -5,14 +5,35 @@ import pytest
 
 from scalescope.report.text.findings import headline
 from scalescope.scaling.finding import Finding, Remedy
-from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer, without_starved_by
+from scalescope.scaling.finding_order import ranked, worth_leading
+from scalescope.scaling.findings.bounds.needless_exchanges import (
+    backward_passes,
+    needless_exchanges,
+    without_what_goes_with,
+)
 from scalescope.scaling.findings.cores import CoreShare
 from tests.test_scaling_bounds import bare_run, launching, record
 
 
+@pytest.mark.parametrize(
+    ("reduces", "updates", "passes"),
+    [
+        ([12, 15, 32, 35, 52, 55, 72, 75], [90], 4),
+        ([72, 75], [90], 1),
+        ([12, 32, 52, 72], [20, 40, 60, 90], 1),
+        ([12, 15, 32, 52, 55, 72, 75], [90], 1),
+    ],
+    ids=["in each of four", "in the last alone", "a step each", "now more and now less"],
+)
+def test_gradients_that_are_exchanged_in_each_backward_pass_are_counted(
+    reduces: list[int], updates: list[int], passes: int
+) -> None:
+    assert backward_passes(record(reduces, [10, 30, 50, 70], updates)) == passes
+
+
 def test_gradients_of_several_backward_passes_cost_all_but_the_last_whatever_else_is_found() -> None:
     passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
-    (found,) = bare_transfer(bare_run(8, 1.5), passes, [launching(28.0)])
+    (found,) = needless_exchanges(bare_run(8, 1.5), passes, [launching(28.0)])
     assert found.remedy is not None and found.remedy.cure == "exchange_once"
     assert found.ms == pytest.approx(30 * 3 / 4)
     assert "gradients are exchanged in each of the step's 4 backward passes" in headline(found, 90.0, 2)
@@ -29,7 +50,7 @@ def test_what_is_not_exchanged_waits_for_nobody_and_is_copied_into_no_bucket() -
     own.edges = [0, 100]
     own.name = ["torch::distributed::reducer::mul_out", "aten::mm"]
     own.start, own.end = [20, 40], [4_000_020, 60]
-    (found,) = bare_transfer(run, passes, [])
+    (found,) = needless_exchanges(run, passes, [])
     assert (found.at_most, found.at_least) == (False, True)
     assert [found.ms, found.low_ms] == pytest.approx([30 * 3 / 4] * 2)
     assert found.high_ms == pytest.approx((30 + 8 + 4) * 3 / 4)
@@ -37,7 +58,7 @@ def test_what_is_not_exchanged_waits_for_nobody_and_is_copied_into_no_bucket() -
     assert "exposed transfer costs at least 22.5 ms" in told and "hides 30.0 ms of transfer" in told
     assert "backward passes, where the last exchange would do; the others may take cores from the compute" in told
     late = Finding(code="host_stall", rank=1, ms=2.0, low_ms=1.0, high_ms=3.0, backed="replay")
-    (beside,) = bare_transfer(run, passes, [late])
+    (beside,) = needless_exchanges(run, passes, [late])
     assert beside.high_ms == pytest.approx((30 + 4) * 3 / 4)
 
 
@@ -51,11 +72,48 @@ def test_hosts_that_threads_of_needless_exchanges_interrupt_are_no_second_fault(
 ) -> None:
     """*Give each rank cores of its own* stood below four exchanges of a step on two cores, for their threads' turns."""
     passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
-    bare = bare_transfer(bare_run(8, 1.5), passes, [])
+    needless = needless_exchanges(bare_run(8, 1.5), passes, [])
     starved = Finding(code="host_starved", ms=ms, low_ms=ms / 2, high_ms=2 * ms, backed="replay",
                       remedy=Remedy(cure="free_cores"))  # fmt: skip
     share = CoreShare(*cores) if cores is not None else None
-    assert without_starved_by(bare, [starved], share) == [starved] * told
+    assert without_what_goes_with(needless, [starved], share) == [starved] * told
     alone = msgspec.structs.replace(starved, rank=1)  # what one rank alone meets is no work of all ranks' threads
-    assert without_starved_by(bare, [alone], share) == [alone]
-    assert without_starved_by(bare_transfer(bare_run(4, 7.5), {}, []), [starved], share) == [starved]
+    assert without_what_goes_with(needless, [alone], share) == [alone]
+    assert needless_exchanges(bare_run(4, 7.5), {}, []) == []
+    assert without_what_goes_with([], [starved], share) == [starved]
+
+
+IN_THREE = record([12, 15, 42, 45, 72, 75], [10, 40, 70], [90])
+
+
+def three_exchanges(**parts_ms: float) -> Finding:
+    run = bare_run(6, 1.0, wait_ms=parts_ms.get("wait_ms", 0.0), bare_ms=parts_ms.get("bare_ms", 6.0))
+    (found,) = needless_exchanges(run, IN_THREE, [])
+    return found
+
+
+def test_needless_exchanges_are_told_where_hosts_lose_more_than_transfer_does() -> None:
+    """Three exchanges a step cost 20 ms and more; *launching costs at most 33.9 ms* was all that was told."""
+    found = three_exchanges(bare_ms=6.0)
+    assert found.ms == pytest.approx(4.0) and found.at_least
+    assert "in each of the step's 3 backward passes" in headline(found, 90.0, 2)
+    noise = Finding(code="slower_compute", rank=1, ms=24.3, low_ms=0.0, high_ms=48.7, backed="replay")
+    assert worth_leading([noise, found]) is found
+
+
+def test_how_gradients_are_cut_is_no_matter_where_they_are_exchanged_too_often() -> None:
+    """*Use larger buckets* stood below exchanges in each of three passes, of 2 all-reduces each."""
+    found, small = three_exchanges(), Finding(code="small_buckets", ms=2.1, low_ms=1.9, high_ms=2.3, backed="replay")
+    assert without_what_goes_with([found], [small], None) == []
+    large = msgspec.structs.replace(small, ms=40.0, low_ms=30.0, high_ms=50.0)
+    assert without_what_goes_with([found], [large], None) == [large]
+
+
+def test_hosts_that_are_interrupted_go_behind_exchanges_that_may_be_what_interrupts_them() -> None:
+    """*Starved hosts cost 14.4 ms* came first, where the threads of two needless exchanges had the cores."""
+    found = three_exchanges(wait_ms=18.0)
+    starved = Finding(code="host_starved", ms=14.4, low_ms=11.9, high_ms=16.8, backed="replay",
+                      remedy=Remedy(cure="free_cores"))  # fmt: skip
+    assert ranked([starved, found]) == [found, starved]
+    assert ranked([starved, three_exchanges()])[0] is starved
+    assert ranked([launching(20.0), found])[0] is found

@@ -351,9 +351,16 @@ def is_certain(finding: Finding) -> bool:
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
     """Tell whether evidence says what a rank does beyond the others in every step: inputs, launches or waits for its
-    device, products that are longer without exception, or waits for the interpreter's lock; or how fast data move.
+    device, products that are longer without exception, or waits for the interpreter's lock; or how fast data move, or
+    in how many backward passes of a step gradients do.
     """
-    return any(row.name in (INPUTS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS) for row in evidence)
+    return any(row.name in (INPUTS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS, PASSES) for row in evidence)
+
+
+def is_interrupted_everywhere(finding: Finding) -> bool:
+    """Tell whether a finding is of all hosts, that stand still where somebody else has their cores."""
+    cure = finding.remedy.cure if finding.remedy is not None else None
+    return finding.code == "host_starved" and not ranks_of(finding) and cure == "free_cores"
 
 
 def is_by_turns(evidence: Sequence[EvidenceRow]) -> bool:

@@ -7,11 +7,13 @@ from scalescope.scaling.finding import (
     FULL_PRECISION,
     HIDDEN,
     ON_THE_DEVICE,
+    PASSES,
     UNFUSED_OPTIMISER,
     Code,
     Finding,
     is_all_of_it,
     is_certain,
+    is_interrupted_everywhere,
     is_lost_in_noise,
     is_no_fault,
     is_within_noise,
@@ -89,6 +91,12 @@ def weight(finding: Finding, *, in_range: bool = False) -> float:
         sure = _expected_ms(finding) if in_range else max(0.0, finding.low_ms or 0.0)
         return (ms + (min(sure, ms) if finding.code in _TAKEN_AWAY else 0.0)) / 2
     return ms
+
+
+def can_cost_ms(finding: Finding) -> float:
+    """Return what a finding weighs by what it can cost, ms: of needless exchanges what is sure is the least of it."""
+    counted = finding.at_least and any(row.name == PASSES for row in finding.evidence)
+    return max(weight(finding), finding.high_ms or 0.0) if counted else weight(finding)
 
 
 def _expected_ms(bound: Finding) -> float:
@@ -186,10 +194,15 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
 
     def key(one: Finding) -> tuple[float, bool, float]:
         own = weight(one, in_range=in_range)
+        if is_interrupted_everywhere(one):
+            before = [weight(fault) for fault in sure if can_cost_ms(fault) > max(own, weight(fault))]
+            return -min([own, *before]), bool(before), -own
         if not (one.at_most or is_all_of_it(one)):
             return -own, False, -own
         of_all, of_rank = _NEARLY, _FAR_BELOW if is_all_of_it(one) else _NEARLY
-        before = [weight(fault) for fault in sure if weight(fault) >= (of_all if fault.rank is None else of_rank) * own]
+        before = [
+            weight(fault) for fault in sure if can_cost_ms(fault) >= (of_all if fault.rank is None else of_rank) * own
+        ]
         return -min([own, *before]), True, -own
 
     return sorted(findings, key=key)

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 from scalescope.scaling.as_run.recording import has_operators
 from scalescope.scaling.finding import Finding, is_known, is_no_fault
 from scalescope.scaling.finding_order import are_little_at_most, ranked
-from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer, without_starved_by
+from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
+from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges, without_what_goes_with
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.nothing import nothing
@@ -115,9 +116,11 @@ def find(scene: Scene) -> list[Finding]:
         little = are_little_at_most(found, scene.step_ms) or are_less_than_is_unknown(found, unknown[0])
         return [*unknown, *found] if little else [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)], in_range=in_range)
-    bare = bare_transfer(scene.analysis, scene.replayer.records, found)
+    records = scene.replayer.records
+    needless = needless_exchanges(scene.analysis, records, found)
+    bare = [] if needless else bare_transfer(scene.analysis, records, found)
+    found = ranked([*needless, *without_what_goes_with(needless, found, scene.cores)], in_range=in_range)
     found = with_shared_cores(scene, found) if all(map(is_no_fault, bare)) else found
-    found = without_starved_by(bare, found, scene.cores)
     found = ranked([*found, *(bare if not any(map(is_known, found)) else ())], in_range=in_range)
     found = ranked([*found, *unsteady(scene, found)], in_range=in_range)
     told = [nothing(scene), *found]

@@ -1,16 +1,13 @@
 """Data that move while nothing computes, where that is most of what a step loses and no other finding explains it.
 
-What makes it shorter is another question, and the step tells some of the answer: gradients that are exchanged in each
-of several backward passes need be exchanged in the last alone; where most of the time is that of small collectives, of
-buffers that DDP broadcasts before each forward pass, or of numbers of eight bytes, narrower gradients help little.
+What makes it shorter is another question, and the step tells some of the answer: where most of the time is that of
+small collectives, of buffers that DDP broadcasts before each forward pass, or of numbers of eight bytes, narrower
+gradients help little.
 """
 
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-
-from msgspec.structs import replace
 
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.answer import RunAnalysis
@@ -18,7 +15,6 @@ from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
     EXPOSED,
-    PASSES,
     Code,
     Cure,
     EvidenceRow,
@@ -30,9 +26,8 @@ from scalescope.scaling.finding import (
     own_ms,
 )
 from scalescope.scaling.finding_order import LITTLE, weight
-from scalescope.scaling.findings.bounds.rounds import OF_DDP, QUICK_NS
+from scalescope.scaling.findings.bounds.rounds import QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
-from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.findings.shares import bounded_steps
 from scalescope.scaling.rank.records.record import RankRecord
 
@@ -46,7 +41,8 @@ _OF_TRANSFERS: tuple[Code, ...] = (
     "small_buckets", "small_collectives", "late_bucket", "slow_transfer", "exposed_transfer"
 )  # fmt: skip
 _BROADCAST, _DOUBLE = "broadcast", "float64"
-_FORWARD, _UPDATE = "DistributedDataParallel.forward", "Optimizer.step#"
+#: What DDP calls its forward pass, of what the loop's thread does.
+DDP_FORWARD = "DistributedDataParallel.forward"
 #: So many collectives a step without sizes may as well be small ones.
 _MANY = 8
 #: Small ones take as long as their rounds of messages do; of so few bytes in the median they are no gradients.
@@ -74,33 +70,19 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     told = [one for one in found if one.ms is not None and not is_lost_in_noise(one)]
     if sum(weight(one) for one in told if one.code in _OF_TRANSFERS) >= _COVERED * bare:
         return []
-    passes = backward_passes(records)
     covered = sum(weight(one) + (one.ms or 0.0) - own_ms(one) for one in told)  # with what may go with a cause
-    if passes < 2 and covered >= _COVERED * lost:
+    if covered >= _COVERED * lost:
         return []
     steps = {step.step for step in bounded_steps(analysis)}
     held = [one for one in analysis.collectives if one.step in steps]
     if not held:
         return []
-    operation, _ = Counter(one.operation for one in held).most_common(1)[0]
     calls = len(held) / len(steps)
     sizes = [one.bytes for one in held if one.bytes is not None]
-    took = sum(one.transfer_us or 0.0 for one in held) / len(steps) / 1e3
-    rows = [
-        EvidenceRow(kind="figure", name=EXPOSED, ms=bare, share=bare / step_ms),
-        EvidenceRow(kind="activity", name=operation, calls=calls, ms=took),
-    ]
-    most, least = bare, None
+    rows = shown(held, len(steps), bare, step_ms)
+    most = bare
     cure = Remedy(cure="send_less")
-    if passes > 1:
-        # what a pass does not exchange takes no cores from the compute either, which no part of the step tells
-        least = bare * (1 - 1 / passes)
-        # and it waits for no rank, unless one is late, and is copied into no bucket
-        waits = 0.0 if any(one.rank is not None for one in told) else parts["exposed_wait"]
-        most = (bare + waits + _in_buckets_ms(records)) * (1 - 1 / passes)
-        rows.append(EvidenceRow(kind="figure", name=PASSES, calls=passes))
-        cure = Remedy(cure="exchange_once")
-    elif not sizes and calls >= _MANY and _are_quick(held):
+    if not sizes and calls >= _MANY and _are_quick(held):
         most = bare * (1 - 1 / calls)
         cure = Remedy(cure="record_sizes")
     elif (kind := _mostly(held, calls, records)) is not None:
@@ -108,26 +90,17 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
         rows.append(EvidenceRow(kind="figure", name=kind[0], share=kind[1]))  # of the transfer's time
     if sizes:
         rows.append(EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
-    told_most = bound_of("exposed_transfer", most, step_ms, rows, cure)
-    if least is None:
-        return [told_most]
-    return [replace(told_most, ms=least, low_ms=least, fraction=least / step_ms, at_most=False, at_least=True)]
+    return [bound_of("exposed_transfer", most, step_ms, rows, cure)]
 
 
-def without_starved_by(bare: Sequence[Finding], found: Sequence[Finding], cores: CoreShare | None) -> list[Finding]:
-    """Return findings without the hosts of all ranks that are interrupted where needless exchanges have full cores.
-
-    The threads that move their data take turns with those that compute, and go with them: no second fault of the job.
-    """
-    needless_ms = sum(map(weight, (one for one in bare if one.at_least)))
-    if cores is None or cores.threads < cores.cores:
-        return list(found)
-    return [one for one in found if not (_are_interrupted(one) and weight(one) < needless_ms)]
-
-
-def _are_interrupted(one: Finding) -> bool:
-    cure = one.remedy.cure if one.remedy is not None else None
-    return one.code == "host_starved" and one.rank is None and not one.ranks and cure == "free_cores"
+def shown(held: Sequence[Collective], steps: int, bare_ms: float, step_ms: float) -> list[EvidenceRow]:
+    """Return the evidence of what so many steps' collectives leave bare, and of which collectives those are."""
+    operation, _ = Counter(one.operation for one in held).most_common(1)[0]
+    took = sum(one.transfer_us or 0.0 for one in held) / steps / 1e3
+    return [
+        EvidenceRow(kind="figure", name=EXPOSED, ms=bare_ms, share=bare_ms / step_ms),
+        EvidenceRow(kind="activity", name=operation, calls=len(held) / steps, ms=took),
+    ]
 
 
 def _mostly(held: Sequence[Collective], calls: float, records: Mapping[int, RankRecord]) -> tuple[Cure, float] | None:
@@ -153,29 +126,15 @@ def broadcasts_buffers(records: Mapping[int, RankRecord]) -> bool:
     """Tell whether all broadcasts begin in DDP's forward passes, as those of its modules' buffers do."""
     found = []
     for record in records.values():
-        forwards = [(begin, end) for begin, end, name in record.phases if name == _FORWARD]
+        forwards = [(begin, end) for begin, end, name in record.phases if name == DDP_FORWARD]
         sent = [one.start for one in record.collectives if one.operation == _BROADCAST]
         found.append(bool(sent) and all(any(begin <= at <= end for begin, end in forwards) for at in sent))
     return bool(found) and all(found)
 
 
-def _in_buckets_ms(records: Mapping[int, RankRecord]) -> float:
-    """Return what DDP's reducer takes to copy gradients into its buckets and back, a step of the mean rank."""
-    found = []
-    for record in records.values():
-        begin, end = record.edges[0], record.edges[-1]
-        own = [
-            until - start
-            for name, start, until in zip(record.name, record.start, record.end, strict=True)
-            if name.startswith(OF_DDP) and begin <= start < end
-        ]
-        found.append(sum(own) / 1e6 / max(1, len(record.edges) - 1))
-    return statistics.fmean(found) if found else 0.0
-
-
 def is_by_ddp(records: Mapping[int, RankRecord]) -> bool:
     """Tell whether DDP reduces the gradients, by its annotation of the forward pass."""
-    return any(name == _FORWARD for record in records.values() for _, _, name in record.phases)
+    return any(name == DDP_FORWARD for record in records.values() for _, _, name in record.phases)
 
 
 def _are_quick(collectives: Sequence[Collective]) -> bool:
@@ -187,26 +146,3 @@ def _are_quick(collectives: Sequence[Collective]) -> bool:
         return True  # what is the same one in other steps is not known
     quickest_us: list[float] = [min(one) for one in zip(*by_step.values(), strict=True)]
     return statistics.median(quickest_us) * 1e3 <= QUICK_NS
-
-
-def backward_passes(records: Mapping[int, RankRecord]) -> int:
-    """Return in how many backward passes a step DDP exchanges the same gradients; 1 where that is not told.
-
-    Each forward pass is followed by as many all-reduces, and the optimizer steps once for all of them.
-    """
-    found = set()
-    for record in records.values():
-        starts: dict[str, list[int]] = {"forward": [], "update": []}
-        for begun, _, name in record.phases:
-            kind = "forward" if name == _FORWARD else "update" if name.startswith(_UPDATE) else ""
-            if kind:
-                starts[kind].append(begun)
-        reduces = [(one.start, one.bytes) for one in record.collectives if one.operation in REDUCE_ON_ALL]
-        for begin, end in pairwise(record.edges):
-            forwards = [one for one in starts["forward"] if begin <= one < end]
-            updates = sum(begin <= one < end for one in starts["update"])
-            spans = list(pairwise([*forwards, end]))
-            each = [[size for at, size in reduces if left <= at < right] for left, right in spans]
-            same = len(each) > 1 and bool(each[0]) and all(one == each[0] for one in each)
-            found.add(len(each) if same and updates == 1 else 1)
-    return found.pop() if len(found) == 1 else 1

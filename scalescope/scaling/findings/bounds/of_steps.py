@@ -8,6 +8,7 @@ from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.finding_order import ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
+from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges
 from scalescope.scaling.findings.bounds.rank_apart import with_ranks_apart
 from scalescope.scaling.findings.candidate import may_wait_unseen
 from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes
@@ -35,4 +36,5 @@ def with_bounds(
         return told
     modes = unpriced_modes(host, step_as_run(analysis)[0].value, on_cpu=analysis.activity == "cpu")
     told = with_worker_cores(analysis, records, host, ranked([*told, *modes]))
-    return ranked([*told, *bare_transfer(analysis, records, told)])
+    bare = needless_exchanges(analysis, records, told) or bare_transfer(analysis, records, told)
+    return ranked([*told, *bare])

@@ -1,0 +1,129 @@
+"""Gradients that DDP exchanges in each of several backward passes of a step, where the last exchange would do.
+
+That is counted, and so it is known whatever else a step loses. What it costs at least is what the needless exchanges
+leave bare. They wait for ranks as well, are copied into buckets, and their threads have cores that compute.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from scalescope.records.operations import REDUCE_ON_ALL
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.finding import (
+    PASSES,
+    Code,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    is_interrupted_everywhere,
+    is_lost_in_noise,
+)
+from scalescope.scaling.finding_order import can_cost_ms, weight
+from scalescope.scaling.findings.bounds.bare_transfer import DDP_FORWARD, shown
+from scalescope.scaling.findings.bounds.rounds import OF_DDP
+from scalescope.scaling.findings.candidate import WORTH_SAYING, may_wait_unseen, share_ms
+from scalescope.scaling.findings.cores import CoreShare
+from scalescope.scaling.findings.shares import bounded_steps
+from scalescope.scaling.rank.records.record import RankRecord
+
+_UPDATE = "Optimizer.step#"
+#: How gradients are cut is another matter, once they are exchanged no oftener than they need be.
+_OF_BUCKETS: tuple[Code, ...] = ("small_buckets", "late_bucket")
+
+
+def needless_exchanges(
+    analysis: RunAnalysis, records: Mapping[int, RankRecord], found: Sequence[Finding]
+) -> list[Finding]:
+    """Return a finding where ranks on CPUs exchange gradients in several backward passes of a step; none elsewhere."""
+    passes = backward_passes(records) if analysis.activity == "cpu" and not may_wait_unseen(analysis) else 1
+    steps = {step.step for step in bounded_steps(analysis)}
+    held = [one for one in analysis.collectives if one.step in steps]
+    if passes < 2 or not held:
+        return []
+    step_ms = step_as_run(analysis)[0].value
+    bare, needless = share_ms(analysis, "exposed_transfer"), 1 - 1 / passes
+    # a rank that is late is waited for in the last exchange as well
+    is_late = any(one.rank is not None and one.ms is not None and not is_lost_in_noise(one) for one in found)
+    waits = 0.0 if is_late else share_ms(analysis, "exposed_wait")
+    least = bare * needless
+    most = (bare + waits + _in_buckets_ms(records) + _hidden_ms(analysis)) * needless
+    if bare <= 0 or most < WORTH_SAYING * step_ms:
+        return []
+    rows = [*shown(held, len(steps), bare, step_ms), EvidenceRow(kind="figure", name=PASSES, calls=passes)]
+    if sizes := [one.bytes for one in held if one.bytes is not None]:
+        rows.append(EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
+    return [
+        Finding(
+            code="exposed_transfer",
+            ms=least,
+            low_ms=least,
+            high_ms=most,
+            fraction=least / step_ms,
+            evidence=tuple(rows),
+            remedy=Remedy(cure="exchange_once"),
+            backed="bound",
+            at_least=True,
+        )
+    ]
+
+
+def without_what_goes_with(
+    needless: Sequence[Finding], found: Sequence[Finding], cores: CoreShare | None
+) -> list[Finding]:
+    """Return findings without what needless exchanges may as well be the cause of.
+
+    How they are cut costs less once they are gone. And where cores are full, the threads that move their data take
+    turns with those that compute, on all ranks, for as long as they run: no second fault of the job.
+    """
+    most_ms = sum(map(can_cost_ms, needless))
+    full = cores is not None and cores.threads >= cores.cores
+    return [
+        one
+        for one in found
+        if weight(one) >= most_ms or not (one.code in _OF_BUCKETS or (full and is_interrupted_everywhere(one)))
+    ]
+
+
+def _hidden_ms(analysis: RunAnalysis) -> float:
+    """Return for how long collectives run beside compute, a step of the mean rank: as much they may take from that."""
+    hidden = [one.communication_ms * (one.overlap_fraction or 0.0) for one in analysis.ranks]
+    return statistics.fmean(hidden) if hidden else 0.0
+
+
+def _in_buckets_ms(records: Mapping[int, RankRecord]) -> float:
+    """Return what DDP's reducer takes to copy gradients into its buckets and back, a step of the mean rank."""
+    found = []
+    for record in records.values():
+        begin, end = record.edges[0], record.edges[-1]
+        own = [
+            until - start
+            for name, start, until in zip(record.name, record.start, record.end, strict=True)
+            if name.startswith(OF_DDP) and begin <= start < end
+        ]
+        found.append(sum(own) / 1e6 / max(1, len(record.edges) - 1))
+    return statistics.fmean(found) if found else 0.0
+
+
+def backward_passes(records: Mapping[int, RankRecord]) -> int:
+    """Return in how many backward passes a step DDP exchanges the same gradients; 1 where that is not told.
+
+    Each forward pass is followed by as many all-reduces, and the optimizer steps once for all of them.
+    """
+    found = set()
+    for record in records.values():
+        starts: dict[str, list[int]] = {"forward": [], "update": []}
+        for begun, _, name in record.phases:
+            kind = "forward" if name == DDP_FORWARD else "update" if name.startswith(_UPDATE) else ""
+            if kind:
+                starts[kind].append(begun)
+        reduces = [(one.start, one.bytes) for one in record.collectives if one.operation in REDUCE_ON_ALL]
+        for begin, end in pairwise(record.edges):
+            forwards = [one for one in starts["forward"] if begin <= one < end]
+            updates = sum(begin <= one < end for one in starts["update"])
+            spans = list(pairwise([*forwards, end]))
+            each = [[size for at, size in reduces if left <= at < right] for left, right in spans]
+            same = len(each) > 1 and bool(each[0]) and all(one == each[0] for one in each)
+            found.add(len(each) if same and updates == 1 else 1)
+    return found.pop() if len(found) == 1 else 1
