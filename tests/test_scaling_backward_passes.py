@@ -31,6 +31,14 @@ def test_gradients_that_are_exchanged_in_each_backward_pass_are_counted(
     assert backward_passes(record(reduces, [10, 30, 50, 70], updates)) == passes
 
 
+@pytest.mark.parametrize(("made", "passes"), [([14, 44, 74], 1), ([14], 3), ([], 3)],
+                         ids=["of three models", "of one, dropped before", "of one, kept as zeros"])  # fmt: skip
+def test_gradients_that_each_pass_makes_anew_are_of_several_models(made: list[int], passes: int) -> None:
+    records = record([12, 15, 42, 45, 72, 75], [10, 40, 70], [90])
+    records[0].new_gradients = made
+    assert backward_passes(records) == passes
+
+
 def test_gradients_of_several_backward_passes_cost_all_but_the_last_whatever_else_is_found() -> None:
     passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
     (found,) = needless_exchanges(bare_run(8, 1.5), passes, [launching(28.0)])

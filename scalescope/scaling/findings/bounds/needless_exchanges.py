@@ -109,7 +109,8 @@ def _in_buckets_ms(records: Mapping[int, RankRecord]) -> float:
 def backward_passes(records: Mapping[int, RankRecord]) -> int:
     """Return in how many backward passes a step DDP exchanges the same gradients; 1 where that is not told.
 
-    Each forward pass is followed by as many all-reduces, and the optimizer steps once for all of them.
+    Each forward pass is followed by as many all-reduces, and the optimizer steps once for all of them. What is then
+    exchanged are the same gradients, unless passes behind the first make as many anew.
     """
     found = set()
     for record in records.values():
@@ -125,5 +126,12 @@ def backward_passes(records: Mapping[int, RankRecord]) -> int:
             spans = list(pairwise([*forwards, end]))
             each = [[size for at, size in reduces if left <= at < right] for left, right in spans]
             same = len(each) > 1 and bool(each[0]) and all(one == each[0] for one in each)
+            same = same and not _are_of_several_models(record, spans)
             found.add(len(each) if same and updates == 1 else 1)
     return found.pop() if len(found) == 1 else 1
+
+
+def _are_of_several_models(record: RankRecord, spans: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether a pass behind the first makes about as many gradients that were not there as that one does."""
+    made = [sum(left <= at < right for at in record.new_gradients) for left, right in spans]
+    return made[0] > 0 and any(2 * one > made[0] for one in made[1:])

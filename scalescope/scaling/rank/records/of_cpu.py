@@ -9,6 +9,7 @@ from scalescope.records.operations import FROM_ROOT, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.loading import waits_for_workers
+from scalescope.scaling.rank.new_gradients import new_gradients
 from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.record import (
@@ -83,6 +84,8 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     if rows and edges:
         result.layers = within(host_layers(timeline), edges)
         result.phases = find_phases(trace, timeline.steps, edges)
+        begun = new_gradients(trace)
+        result.new_gradients = begun[(begun >= edges[0]) & (begun < edges[-1])].tolist()
     _host_calls(trace, result, base, until)
     thread = timeline.thread
     inside = Intervals(np.array(result.start, np.int64), np.array(result.end, np.int64))
