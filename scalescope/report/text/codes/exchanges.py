@@ -6,6 +6,7 @@ from scalescope.report.text.codes.evidence import first_of, row_of
 from scalescope.scaling.finding import (
     EXPOSED,
     PASSES,
+    EvidenceRow,
     Finding,
     is_all_of_it,
 )
@@ -27,10 +28,16 @@ def buckets(finding: Finding, why: str) -> str:
     why = _round(finding) or why
     if count is not None and count.calls is not None and size is None:
         sizeless = f", {_SIZELESS}" if finding.at_most else ""
-        return f"{count.calls:.0f} all-reduces a step{sizeless}: {why}"
+        return f"{_of_all(count, 'all-reduce')}{sizeless}: {why}"
     if count is None or count.calls is None or size is None or size.value is None:
         return why
-    return f"{counted(round(count.calls), 'all-reduce')} a step of {_mib(size.value)} in the median: {why}"
+    return f"{_of_all(count, 'all-reduce')} of {_mib(size.value)} in the median: {why}"
+
+
+def _of_all(count: EvidenceRow, what: str) -> str:
+    """Return how many collectives a step has, in words; where some alone are meant, of how many."""
+    calls, whole = round(count.calls or 0.0), round(count.value or 0.0)
+    return f"{calls} of the {counted(whole, what)} a step" if whole > calls else f"{counted(calls, what)} a step"
 
 
 def late_buckets(finding: Finding) -> str:
@@ -51,11 +58,10 @@ def small_collectives(finding: Finding) -> str:
     why = _round(finding) or "each takes a round of messages, however little it carries"
     if count is not None and count.calls is not None and size is None and operation is not None:
         sizeless = f", {_SIZELESS}" if finding.at_most else ""
-        return f"{count.calls:.0f} collectives a step, most of them {operation.name}{sizeless}: {why}"
+        return f"{_of_all(count, 'collective')}, most of them {operation.name}{sizeless}: {why}"
     if count is None or count.calls is None or size is None or size.value is None or operation is None:
         return why
-    calls = counted(round(count.calls), "collective")
-    return f"{calls} a step, most of them {operation.name}, of {_bytes(size.value)}: {why}"
+    return f"{_of_all(count, 'collective')}, most of them {operation.name}, of {_bytes(size.value)}: {why}"
 
 
 def _bytes(value: float) -> str:

@@ -73,7 +73,7 @@ def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
     """Yield a candidate for what many rounds cost, unless as much is `told` already."""
     if not scene.replayer.on_cpu or scene.may_wait_unseen:
         return
-    runs, by_ddp = _of_one_sort(_runs(scene))
+    runs, by_ddp, of_sort = _of_one_sort(*_runs(scene))
     held = [one for run in runs for of_step in run for one in of_step]
     operation = Counter(one.operation for one in held).most_common(1)[0][0] if held else ""
     lost = _lost(scene, runs)
@@ -95,7 +95,8 @@ def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
         return
     sizes = [one.bytes for one in held if one.bytes is not None]
     rows = [
-        EvidenceRow(kind="figure", name="all_reduces" if by_ddp else "collectives", calls=calls),
+        # `value`: how many a step has of that sort, quick ones or not
+        EvidenceRow(kind="figure", name="all_reduces" if by_ddp else "collectives", calls=calls, value=of_sort),
         EvidenceRow(kind="activity", name=operation, ms=statistics.fmean(one.took for one in lost) / 1e6),
         EvidenceRow(
             kind="figure",
@@ -129,15 +130,19 @@ def _bare_ms(scene: Scene) -> list[float]:
     return list(found.values())
 
 
-def _of_one_sort(runs: Sequence[tuple[_Run, bool]]) -> tuple[list[_Run], bool]:
-    """Return DDP's runs, or the others, of which there are more collectives; and whether they are DDP's."""
+def _of_one_sort(runs: Sequence[tuple[_Run, bool]], of_ddp: Sequence[bool]) -> tuple[list[_Run], bool, int]:
+    """Return DDP's runs, or the others, of which there are more collectives; whether they are DDP's; and how many such
+    a step has in all.
+    """
     sorts = {by_ddp: [run for run, is_ddps in runs if is_ddps == by_ddp] for by_ddp in (False, True)}
     most = max(sorts, key=lambda by_ddp: sum(len(run[0]) for run in sorts[by_ddp]))
-    return sorts[most], most
+    return sorts[most], most, of_ddp.count(most)
 
 
-def _runs(scene: Scene) -> list[tuple[_Run, bool]]:
-    """Return the runs of quick collectives that could be one, the same in all steps, with whether DDP makes them."""
+def _runs(scene: Scene) -> tuple[list[tuple[_Run, bool]], list[bool]]:
+    """Return the runs of quick collectives that could be one, the same in all steps, with whether DDP makes them; and
+    which of all collectives of a step it does.
+    """
     graph = scene.replayer.graph
     rank = graph.ranks[0]
     chosen = {graph.step_numbers[step] for step in scene.side.steps}
@@ -146,11 +151,11 @@ def _runs(scene: Scene) -> list[tuple[_Run, bool]]:
         if one.step in by_step and one.operation not in _NEEDED_THERE and one.whole and rank in one.members:
             by_step[one.step].append(one)
     if len(by_step) < 2:
-        return []
+        return [], []
     usual, _ = Counter(tuple(one.operation for one in own) for own in by_step.values()).most_common(1)[0]
     steps = [own for own in by_step.values() if tuple(one.operation for one in own) == usual]
     if len(usual) < 2 or len(steps) < max(2, len(by_step) / 2):
-        return []
+        return [], []
     quick = [min(own[at].traced_ns for own in steps) <= QUICK_NS for at in range(len(usual))]
     multiplied = sorted(
         node.traced_start
@@ -178,7 +183,7 @@ def _runs(scene: Scene) -> list[tuple[_Run, bool]]:
             runs[-1].append(at)
         else:
             runs.append([at])
-    return [([[own[at] for at in run] for own in steps], of_ddp[run[0]]) for run in runs if len(run) > 1]
+    return [([[own[at] for at in run] for own in steps], of_ddp[run[0]]) for run in runs if len(run) > 1], of_ddp
 
 
 def _of_ddp(scene: Scene, rank: int, step: Sequence[Transfer]) -> list[bool]:
