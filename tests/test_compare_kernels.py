@@ -11,7 +11,7 @@ import pytest
 from scalescope.report.compare.sentences import further, headline
 from scalescope.report.compare.tables import parts_table
 from scalescope.scaling.compare.alike.same_work import amounts
-from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
+from scalescope.scaling.compare.answer import AmountChange, Comparison, CountedWork, PartChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.kernels.alignment import align
 from scalescope.scaling.compare.kernels.expected import bound_of, expected_ratio
@@ -165,6 +165,12 @@ def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
                       baseline_ms=47.0, other_ms=48.4, parts=parts)  # fmt: skip
     assert headline(same).startswith("b is as fast as a, within noise: +1.4 ms of 47.0 ms")
     assert further(same) == "b does not do the same work as a: matmul 52 calls a step for 48 (+1.44 ms)."
+    sent = AmountChange(amount="sent_bytes", operation="all_reduce", baseline=1.9e6, other=5.7e6)
+    for ms, told in ((9.5, "all_reduce of 5.7 MB a step for 1.9 MB; matmul 52 calls a step for 48 (+1.44 ms)"),
+                     (0.5, "matmul 52 calls a step for 48 (+1.44 ms); all_reduce of 5.7 MB a step for 1.9 MB")):  # fmt: skip
+        exchanged = part("exposed_transfer", 5.0, 5.0 + ms, 20.0)
+        both = msgspec.structs.replace(same, amounts=[sent], parts=[*parts, exchanged])
+        assert further(both) == f"b does not do the same work as a: {told}.", "what costs more comes first"
     slower = msgspec.structs.replace(same, verdict="slower", low_ms=0.2)
     assert headline(slower).endswith("of which matmul +1.44 (52 calls a step for 48), the rest within noise.")
     shown = parts_table(slower)

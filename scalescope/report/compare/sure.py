@@ -35,6 +35,8 @@ _MOST_AMOUNTS = 2
 #: What a step does so many times as much of on one side is said before that it takes another time.
 FAR_APART = 2.0
 _WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
+#: What exchanging more, or oftener, changes.
+_EXCHANGED = ("exposed_transfer", "exposed_wait")
 _ON_ONE_SIDE = ("only_baseline", "only_other")
 #: Steps without a profiler are compared by their own lengths, and the parts by those of the profiled ones.
 _REST = "not seen in the profiled steps"
@@ -327,13 +329,20 @@ def _unlike(answer: Comparison, here: str, there: str) -> str:
         return ""
     if answer.verdict != "same" and does_other_work(answer):  # which is said before
         return f"The work that differs: {', '.join(amount_words(one) for one in _far_apart(answer)[:_MOST_AMOUNTS])}"
-    amounts = {one.amount for one in told}
     what = f"{there} has another number of collectives than {here}"
-    if "samples" in amounts:
+    if "samples" in {one.amount for one in told}:
         what = f"The steps of {there} are of another batch than those of {here}"
-    elif amounts & {"flops_a_sample", "sent_bytes"}:
+    elif _is_other_work(told):
+        if answer.verdict == "same" and _with_more_calls(answer):
+            return ""  # told in one sentence with them
         what = f"{there} does not do the same work as {here}"
     return f"{what}: {', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}"
+
+
+def _is_other_work(amounts: Sequence[AmountChange]) -> bool:
+    """Tell whether a step does other work by its amounts, on batches that are alike."""
+    told = {one.amount for one in amounts}
+    return "samples" not in told and bool(told & {"flops_a_sample", "sent_bytes"})
 
 
 def amount_words(one: AmountChange) -> str:
@@ -353,9 +362,21 @@ def _whole(samples: float) -> str:
 
 
 def _more_kernels(answer: Comparison, here: str, there: str) -> str:
-    sure = [(one, one.work) for one in moved(answer) if one.work is not None and one.work.change_ms is not None]
-    words = [f"{part_name(one)} {calls(work)} ({told_change(one, ' ms')})" for one, work in sure[:MOST_NAMED]]
-    return f"{there} does not do the same work as {here}: {', '.join(words)}" if words else ""
+    """Return which kernels run more or less often; with other work that is counted as well, what costs more first."""
+    sure = _with_more_calls(answer)
+    told = [", ".join(f"{part_name(one)} {calls(work)} ({told_change(one, ' ms')})" for one, work in sure[:MOST_NAMED])]
+    amounts = sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
+    by_rank = answer.samples is not None and answer.samples.rate is None  # of which the mean rank's say too little
+    if sure and answer.verdict == "same" and _is_other_work(amounts) and not by_rank:
+        exchanged = sum(one.change_ms for one in answer.parts if one.name in _EXCHANGED)
+        first = abs(exchanged) > abs(sum(one.told_ms or 0.0 for one, _ in sure))
+        told.insert(0 if first else 1, ", ".join(map(amount_words, amounts[:_MOST_AMOUNTS])))
+    return f"{there} does not do the same work as {here}: {'; '.join(told)}" if sure else ""
+
+
+def _with_more_calls(answer: Comparison) -> list[tuple[PartChange, CountedWork]]:
+    """Return the parts of which something is sure that run more or fewer kernels, most changed first."""
+    return [(one, one.work) for one in moved(answer) if one.work is not None and one.work.change_ms is not None]
 
 
 def calls(work: CountedWork) -> str:
