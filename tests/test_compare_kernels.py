@@ -166,8 +166,10 @@ def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
     assert headline(same).startswith("b is as fast as a, within noise: +1.4 ms of 47.0 ms")
     assert further(same) == "b does not do the same work as a: matmul 52 calls a step for 48 (+1.44 ms)."
     sent = AmountChange(amount="sent_bytes", operation="all_reduce", baseline=1.9e6, other=5.7e6)
-    for ms, told in ((9.5, "all_reduce of 5.7 MB a step for 1.9 MB; matmul 52 calls a step for 48 (+1.44 ms)"),
-                     (0.5, "matmul 52 calls a step for 48 (+1.44 ms); all_reduce of 5.7 MB a step for 1.9 MB")):  # fmt: skip
+    for ms, told in (
+        (9.5, "all_reduce of 5.7 MB a step for 1.9 MB; matmul 52 calls a step for 48 (+1.44 ms)"),
+        (0.5, "matmul 52 calls a step for 48 (+1.44 ms); all_reduce of 5.7 MB a step for 1.9 MB"),
+    ):
         exchanged = part("exposed_transfer", 5.0, 5.0 + ms, 20.0)
         both = msgspec.structs.replace(same, amounts=[sent], parts=[*parts, exchanged])
         assert further(both) == f"b does not do the same work as a: {told}.", "what costs more comes first"
