@@ -18,7 +18,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import Replay, RunAnalysis
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from tests.report_samples import run_answer, run_with_traces, write_study
 
@@ -111,3 +111,16 @@ def test_windows_that_assume_other_figures_assume_it_once() -> None:
              "none (0 to 0.35)", "× 1.05 as in the trace"]  # fmt: skip
     assert with_ranges(texts) == ["at 0.44 to 0.58 of their own rate", "× 1.05 as in the trace", "none (0 to 0.35)"]
     assert with_ranges([]) == []
+
+
+def test_the_first_advice_is_against_what_the_first_sentence_names() -> None:
+    """*Launch less* was advised where the first sentence told a stall of 66.2 ms in 1 of 6 steps."""
+    stall = Finding(code="host_stall", rank=0, ms=11.0, low_ms=0.0, high_ms=37.3, fraction=0.11, backed="replay",
+                    evidence=(EvidenceRow(kind="figure", name=IN_STEPS, ms=66.2, calls=1.0, value=6.0),),
+                    remedy=Remedy(cure="look_at_host"))  # fmt: skip
+    launching = Finding(code="host_bound", ms=7.5, low_ms=7.0, high_ms=7.5, fraction=0.076, backed="replay",
+                        at_most=True, remedy=Remedy(cure="compile"))  # fmt: skip
+    run = msgspec.structs.replace(run_answer("gpt_small-n4", 4), replay=REPLAYED, findings=[stall, launching])
+    verdict = run_verdict(run)
+    assert "rank 0 may cost 11.0 ms" in verdict.headline
+    assert verdict.advice.startswith("find what holds that host up: 11.0 ms") and ", or nothing" in verdict.advice

@@ -10,11 +10,13 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.report.as_run import as_run_sentence, step_of_job
 from scalescope.report.steadiness import unlike_sentence
+from scalescope.report.text.findings import listed
 from scalescope.report.text.recurring import beside_recurring
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, IDLE, Finding
-from scalescope.scaling.findings.of_rows.recurring import leads
+from scalescope.scaling.finding import EXPOSED, IDLE, Finding, Remedy
+from scalescope.scaling.findings.of_rows.recurring import lead_before_launching, leads
 from tests.gloo_traces import GlooJob
 from tests.report_samples import run_with_traces
 
@@ -153,3 +155,22 @@ def test_what_recurs_for_sure_leads_a_bound_that_begins_at_nothing(tmp_path: Pat
                         at_most=True)  # fmt: skip
         answer.findings = [bound]
         assert leads(answer) == first
+
+
+def test_launching_as_any_eager_step_has_it_is_no_news_behind_what_recurs(tmp_path: Path) -> None:
+    """*Of the profiled steps: launching costs at most 6.9 ms of the profiled step* and *launch less* stood behind it."""
+    run = _saves_between_operators(tmp_path, {23: 60.0, 29: 60.0})
+    assert run.recurring is not None
+    run.findings = [
+        Finding(code="host_bound", ms=6.0, low_ms=6.0, high_ms=6.0, backed="replay", at_most=True, fraction=0.06,
+                remedy=Remedy(cure="compile", on_cpu=True))
+    ]  # fmt: skip
+    run.recurring.mean_ms, run.recurring.longer_low_ms = 7.0, 12.0
+    assert lead_before_launching(run)
+    verdict = run_verdict(run)
+    told = " ".join([verdict.headline, *verdict.sentences, verdict.advice])
+    assert "launch" not in told and verdict.advice.startswith("see what every 6th step does"), told
+    assert not listed(run)
+    run.recurring.longer_low_ms = 0.0
+    run.recurring.mean_ms = 4.0
+    assert not leads(run) and "launching" in run_verdict(run).headline

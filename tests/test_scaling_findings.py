@@ -113,6 +113,19 @@ def test_the_first_sentence_names_two_causes_where_either_may_cost_more() -> Non
     assert first_sentence([first, surely_less], 12.0, 2) == headline(first, 12.0, 2)
 
 
+def test_what_any_eager_step_of_cpus_has_is_no_tail_of_a_cause_that_is_sure() -> None:
+    """*; launching may cost as much, at most 8.1 ms* doubled the sentence of a rank that slept for 8 ms."""
+    first = Finding(code="host_stall", rank=1, ms=8.2, low_ms=6.0, high_ms=10.9, backed="replay")
+    launching = Finding(code="host_bound", ms=8.1, low_ms=2.5, high_ms=9.5, backed="replay", at_most=True,
+                        remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
+    third = Finding(code="small_collectives", ms=7.9, low_ms=6.1, high_ms=9.9, backed="replay")
+    assert as_costly([first, launching]) is None
+    assert first_sentence([first, launching], 90.0, 2) == headline(first, 90.0, 2)
+    assert as_costly([first, launching, third]) is third, "which stood behind it"
+    on_devices = msgspec.structs.replace(launching, remedy=Remedy(cure="compile"))
+    assert as_costly([first, on_devices]) is on_devices
+
+
 def test_launching_that_devices_hide_is_named_with_what_hides_it() -> None:
     late = Finding(code="own_work", rank=1, ms=2.5, low_ms=0.0, high_ms=9.0, backed="replay")
     behind = Finding(

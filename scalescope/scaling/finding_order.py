@@ -216,14 +216,23 @@ def hiding(findings: Sequence[Finding]) -> Finding | None:
 
 
 def as_costly(findings: Sequence[Finding]) -> Finding | None:
-    """Return the second finding where it may as well be the first: each one's cost lies in the other's interval."""
-    if len(findings) < 2:
+    """Return the second finding where it may as well be the first: each one's cost lies in the other's interval.
+
+    Where hosts compute, what they do between operators is none beside a cause that is no bound: any eager step has it.
+    """
+    first = next(iter(findings), None)
+    known = first is not None and not first.at_most
+    second = next((one for one in findings[1:] if not (known and _is_launching_of_hosts(one))), None)
+    if first is None or second is None:
         return None
-    first, second = findings[:2]
     if is_within_noise(first) or is_within_noise(second) or (first.low_ms or 0.0) <= 0:
         return None  # that it may cost nothing says more
     alike = _may_cost(first, second.ms) and _may_cost(second, first.ms)
     return second if alike and not is_all_of_it(second) else None  # which is no cause
+
+
+def _is_launching_of_hosts(one: Finding) -> bool:
+    return one.code == "host_bound" and one.at_most and one.remedy is not None and one.remedy.on_cpu
 
 
 def _may_cost(finding: Finding, ms: float | None) -> bool:

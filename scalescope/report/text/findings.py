@@ -52,6 +52,7 @@ from scalescope.scaling.finding_order import (
     worth_leading,
 )
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.findings.of_rows.recurring import lead_before_launching
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
@@ -349,10 +350,12 @@ def more_steps(findings: Sequence[Finding]) -> str:
 
 
 def first_to_do(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding to begin with: the costliest that is there or costs something for sure and is no trifle beside
-    the others, or else any.
+    """Return the finding to begin with: what the first sentence names; else the costliest that is there or costs
+    something for sure and is no trifle beside the others, or else any.
     """
     found = following(findings)
+    if found and found[0] is findings[0] and doubtful_above(findings) is None:
+        return found[0]
     return worth_leading(found) or next(iter(found), None)
 
 
@@ -364,6 +367,8 @@ def following(findings: Sequence[Finding]) -> list[Finding]:
 def listed(run: RunAnalysis) -> list[Finding]:
     """Return those of them that are listed: no launching that is as little as any eager step of CPUs has."""
     found = following(run.findings)
+    if lead_before_launching(run):
+        return [one for one in found if one is not run.findings[0]]
     return without_little_launching(found, mean_step_ms(run, "window")) if run.activity == "cpu" else found
 
 

@@ -71,7 +71,7 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_lost_in_noise, is_of_steady_steps
 from scalescope.scaling.finding_order import weight
-from scalescope.scaling.findings.of_rows.recurring import cost_as_much, leads
+from scalescope.scaling.findings.of_rows.recurring import cost_as_much, lead_before_launching, leads
 from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady
 
@@ -337,14 +337,20 @@ def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
     if run.recurring is not None and leads(run):
         told.level = _worse(told.level, level_of(pace(run.recurring)))  # of all steps, whatever those few hold
         recorded = with_doing(capitalized(recorded_of(run, run.recurring)), run.recurring)
-        whole = capitalized(told.headline) if doubt else f"Of the profiled steps: {told.headline}"
-        told.explained.insert(0, f"{recorded}. {beside_recurring(run) or whole}")
+        whole = capitalized(told.headline) if doubt else _of_the_profiled(run, told.headline)
+        beside = "" if lead_before_launching(run) and not doubt else beside_recurring(run) or whole
+        told.explained.insert(0, f"{recorded}. {beside}".rstrip())
         told.headline = f"{recurring_clause(run.recurring)}."
     if run.growing is not None:
         told.level = level_of(run.growing.from_ms / run.growing.to_ms) if run.growing.to_ms else "unknown"
         of_steps = not doubt and (run.recurring is None or not leads(run)) and run.growing.known_by == "rows"
         told.explained.insert(0, f"Of the profiled steps: {told.headline}" if of_steps else capitalized(told.headline))
         told.headline = f"{growing_clause(run.growing)}."
+
+
+def _of_the_profiled(run: RunAnalysis, told: str) -> str:
+    """Return what is told of the profiled steps, behind what all of them tell: of which steps it is, once."""
+    return f"Beside that, {told}" if _which(run) == PROFILED else f"Of the profiled steps: {told}"
 
 
 #: From what is well to what is not; of what is not known, none tells.
@@ -363,7 +369,8 @@ def _add_advice(run: RunAnalysis, told: _Told, loss: _Loss, *, unseen: bool) -> 
     whole = not beyond
     if run.recurring is not None and leads(run):
         whole = False
-        advice = f"{recurring_advice(run.recurring)}. Of the profiled steps: {advice}"
+        own = f"{recurring_advice(run.recurring)}."
+        advice = own if lead_before_launching(run) and not beyond else f"{own} Of the profiled steps: {advice}"
     if run.growing is not None:
         whole = False
         advice = f"{growing_advice(run.growing)}. Of the profiled steps: {advice}"

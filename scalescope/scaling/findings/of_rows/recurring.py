@@ -68,6 +68,16 @@ def leads(run: RunAnalysis) -> bool:
     return found.mean_ms > weight(first) or (unsure and sure)
 
 
+def lead_before_launching(run: RunAnalysis) -> bool:
+    """Tell whether they come first for sure, before no more launching than any eager step of CPUs has: which is no news
+    beside them.
+    """
+    found, first = run.recurring, next(iter(run.findings), None)
+    if found is None or first is None or run.activity != "cpu" or not leads(run):
+        return False
+    return (found.longer_low_ms or 0.0) > 0 and is_usual_launching(first, mean_step_ms(run, "window"))
+
+
 def cost_as_much(run: RunAnalysis) -> bool:
     """Tell whether they may as well cost more than what comes first: each one's cost lies in the other's interval."""
     found, first = run.recurring, next(iter(run.findings), None)
