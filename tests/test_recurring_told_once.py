@@ -158,7 +158,7 @@ def test_what_recurs_for_sure_leads_a_bound_that_begins_at_nothing(tmp_path: Pat
 
 
 def test_launching_as_any_eager_step_has_it_is_no_news_behind_what_recurs(tmp_path: Path) -> None:
-    """*Of the profiled steps: launching costs at most 6.9 ms of the profiled step* and *launch less* stood behind it."""
+    """*Of the profiled steps: launching costs at most 6.9 ms of the profiled step* and *launch less* stood so."""
     run = _saves_between_operators(tmp_path, {23: 60.0, 29: 60.0})
     assert run.recurring is not None
     run.findings = [

@@ -196,6 +196,7 @@ def _candidate(scene: Scene, rank: int, told: "Reason", common: InCommon) -> Can
         removals=(Removal("slow", rank),),
         # that a rank is given more is no chance, whatever its machine does besides
         beyond_ms=() if is_counted(evidence) else beyond_ms,
+        longer_by=float(common.longer.sum() / common.theirs.sum()),
         evidence=evidence,
         remedy=Remedy(cure=cure),
     )
