@@ -62,7 +62,7 @@ def test_a_run_beside_others_is_not_called_slower_where_its_ranks_tell_that_they
     assert found.verdict == "same" and found.low_ms is not None and found.low_ms < 0
     assert found.noise is not None and found.noise.baseline_run_delay_ms == 0
     waits = " ms more of a step for a core, which other processes or the job's own threads have."
-    assert waits in further(found)
+    assert headline(found).endswith(waits) and "a core" not in further(found), "the cause is said first, and once"
     assert "for a core" not in further(compare_paths([calm], [silent]))
     assert found.noise.other_run_delay_ms == pytest.approx(0.8 * (found.baseline_ms or 0), rel=0.2)
     assert "for a core" not in noise_sentence(found), "it is said once"

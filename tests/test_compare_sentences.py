@@ -12,7 +12,15 @@ from scalescope.report.compare.page import comparison_page
 from scalescope.report.compare.sentences import headline, verdict_sentences
 from scalescope.report.compare.tables import parts_table
 from scalescope.report.compare.terminal import print_comparison
-from scalescope.scaling.compare.answer import Comparison, FoundAlone, LateChange, Noise, PartChange, RecurringChange
+from scalescope.scaling.compare.answer import (
+    Comparison,
+    FoundAlone,
+    LateChange,
+    Noise,
+    PartChange,
+    RecurringChange,
+    Verdict,
+)
 from scalescope.scaling.finding import Finding, Remedy
 
 #: As long as a sentence of a comparison may be, in words.
@@ -91,7 +99,7 @@ def test_the_noise_line_is_short_and_waits_for_cores_are_told_where_sides_differ
     assert waits(11.8, 5.4).endswith(": in calm 11.8 ms and in late 5.4 ms") and "core" in waits(20.0, 20.0)
     assert "core" in waits(None, 5.4) and "core" not in waits(0.1, 0.4) and "core" not in waits(None, None)
     assert "for a core" not in waits(5.4, 11.8), "which is told beside the step"
-    assert "In late a rank waits 6.4 ms more" in " ".join(verdict_sentences(replace(
+    assert "In late ranks wait 6.4 ms more" in " ".join(verdict_sentences(replace(
         WIDE, noise=replace(ONE_EACH, other_run_delay_ms=11.8))))  # fmt: skip
     repeats = replace(WIDE, noise=replace(ONE_EACH, unit="repeats", baseline=3, other=2))
     assert "between 3 and 2 repeats" in noise_sentence(repeats) and AGAIN not in verdict_sentences(repeats)
@@ -135,3 +143,29 @@ def test_parts_that_have_no_room_in_the_first_sentence_follow_it() -> None:
     first, second = verdict_sentences(slower)
     assert ", of which elementwise and reductions +20 (on every rank)" in first and len(first.split()) <= MOST_WORDS
     assert second.startswith("Besides: ") and second.endswith(", the rest within noise.")
+
+
+@pytest.mark.parametrize("verdict", ["same", "slower"])
+def test_ranks_that_wait_far_longer_for_cores_are_the_cause_before_what_takes_longer_for_it(verdict: Verdict) -> None:
+    """*A step has 32 ms more recurrent layers* was said first, and third that ranks waited 46.8 ms more for a core."""
+    part = replace(PART, name="recurrent layers", change_ms=20.0, low_ms=0.1, high_ms=40.0, other_ms=38.0)
+    busy = replace(ONE_EACH, other_run_delay_ms=30.0)
+    low_ms = {"same": -4.3, "slower": 4.3}[verdict]
+    told = verdict_sentences(replace(WIDE, verdict=verdict, change_ms=30.0, low_ms=low_ms, high_ms=60.0, parts=[part],
+                                     noise=busy))  # fmt: skip
+    waits = "In late ranks wait 24.6 ms more of a step for a core, which other processes or the job's own threads have."
+    assert told[{"same": 0, "slower": 1}[verdict]] == waits and told.count(waits) == 1
+    assert "recurrent layers" not in " ".join(told)
+    alike = replace(ONE_EACH, other_run_delay_ms=8.0)  # as undisturbed runs differ
+    first = verdict_sentences(replace(WIDE, change_ms=10.0, high_ms=30.0, parts=[part], noise=alike))[0]
+    assert first.startswith("In late a step has 20 ms more recurrent layers")
+
+
+def test_a_cause_in_the_job_that_costs_more_than_waits_for_cores_stays_first() -> None:
+    busy = replace(ALONE, change_ms=30.0, high_ms=60.0, noise=replace(ONE_EACH, other_run_delay_ms=30.0))
+    assert verdict_sentences(busy)[0].startswith("In late ranks wait 24.6 ms more")
+    assert verdict_sentences(busy)[1].startswith("In late, and not in calm, rank 1 costs a step")
+    dear = replace(STALL, ms=40.0, low_ms=35.0, high_ms=45.0)
+    told = verdict_sentences(replace(busy, alone=[FoundAlone(side="other", finding=dear)]))
+    assert told[0].startswith("In late, and not in calm, rank 1 costs a step 40.0 ms")
+    assert any(one.startswith("In late ranks wait") for one in told)

@@ -90,7 +90,7 @@ def test_steps_without_a_profiler_are_compared_first_and_doubt_is_of_the_profile
         loss.from_run_delay_ms, loss.to_run_delay_ms = 1.0, 3.0
     told = run_verdict(run).headline
     assert (
-        "a step is 5.0 ms longer than calm's (27.0 ms to 32.0 ms; 95%: 3.0 to 7.0 ms) (a rank waits 2.0 ms more of a "
+        "a step is 5.0 ms longer than calm's (27.0 ms to 32.0 ms; 95%: 3.0 to 7.0 ms) (ranks wait 2.0 ms more of a "
         "step for a core, which other processes or the job's own threads have): as profiled, 4.0 ms longer on rank 2, "
         "for which the others come to wait: 4.0 ms more compute. By itself: rank 2 costs 1.7 ms"
     ) in told

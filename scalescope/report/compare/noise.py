@@ -1,11 +1,16 @@
 """What the intervals of a comparison rest on, in a few words; what else is in them, only where it matters."""
 
+from msgspec.structs import replace
+
 from scalescope.report.compare.sure import WORTH_NAMING, names_of, part_name, signed
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing
-from scalescope.report.text.waits.change import WAITED, WHO_HAS_THEM, waits_more
+from scalescope.report.text.waits.change import WAITED, WHO_HAS_THEM, is_the_cause, waits_more
 from scalescope.scaling.answer_rows import Basis
 from scalescope.scaling.compare.answer import Comparison, Noise
+from scalescope.scaling.trace.kernel_kinds import KINDS
 
+#: The parts of a step in which a loop's thread wants to run.
+_RUNS = (*KINDS, "idle_launch", "idle_data")
 _STEPS: dict[Basis, str] = {
     "untraced": "steps without a profiler, their median",
     "as_run": "steps as run, without what recording cost",
@@ -47,6 +52,24 @@ def waits_for_cores(answer: Comparison) -> str:
     waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
     told = waits_more(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited)
     return f"In {names_of(answer)[1]} {told}" if told else ""
+
+
+def cores_more_ms(answer: Comparison) -> float | None:
+    """Return by how much longer ranks wait for cores, where the scheduler counts far more than undisturbed runs differ
+    by: then that is the cause. None where it does not.
+    """
+    noise = answer.noise
+    if noise is None or not waits_for_cores(answer):
+        return None
+    there, here = noise.baseline_run_delay_ms or 0.0, noise.other_run_delay_ms or 0.0
+    return here - there if is_the_cause(answer.baseline_ms or 0.0, (there, here)) else None
+
+
+def without_waiting(answer: Comparison, more_ms: float) -> Comparison:
+    """Return the rest of a comparison where ranks wait so much longer for cores: what wants to run takes longer."""
+    own = [one for one in answer.parts
+           if not (one.name in _RUNS and not one.more_done and one.change_ms * more_ms > 0)]  # fmt: skip
+    return replace(answer, parts=own)
 
 
 def at_once(answer: Comparison) -> str:

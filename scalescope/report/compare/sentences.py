@@ -2,7 +2,7 @@
 
 from scalescope.records.console import counted
 from scalescope.report.compare.lead import PARTS_OF, lead_sentences, leading
-from scalescope.report.compare.noise import is_wide, once_each, waits_for_cores
+from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, waits_for_cores, without_waiting
 from scalescope.report.compare.sure import (
     FAR_APART,
     MOST_NAMED,
@@ -71,8 +71,18 @@ def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
     """Return what is said of a step whose change is within noise: a cause, what is sure, or that nothing can be told;
     and then what the whole step did, and what tells more.
     """
-    whole = [one for one in (_whole_step(answer), waits_for_cores(answer), once_each(answer)) if one]
-    if (lead := leading(answer)) is not None:
+    waits = waits_for_cores(answer)
+    whole = [one for one in (_whole_step(answer), waits, once_each(answer)) if one]
+    lead = leading(answer)
+    if (more_ms := cores_more_ms(answer)) is not None and (lead is None or (lead.finding.ms or 0.0) <= abs(more_ms)):
+        own = without_waiting(answer, more_ms)
+        told = (
+            lead_sentences(own, lead, here, there)
+            if lead is not None and lead.finding.code != "host_starved"
+            else sure_sentences(own, here, there)
+        )
+        return [waits, *told, *(one for one in whole if one != waits)]
+    if lead is not None:
         return [*lead_sentences(answer, lead, here, there), *whole]
     per = _per(answer)
     if not is_wide(answer):
@@ -124,7 +134,12 @@ def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
         f"{signed(change, low, high)}{untold}"
     )
     found, waits = _found_first(answer, here, there), waits_for_cores(answer)
-    behind, apart = _where(answer, 0 if found else MOST_WORDS - len(told.split()))
+    more_ms = cores_more_ms(answer)
+    if more_ms is not None:  # what takes longer for that is no part of its own to name
+        own = without_waiting(answer, more_ms)
+        behind, apart = _where(own, 0) if moved(own) else ("", "")
+    else:
+        behind, apart = _where(answer, 0 if found else MOST_WORDS - len(told.split()))
     beside = [*(one for one in (waits, *found, apart) if one), *besides(answer, here, there)]
     if outweighs_the_step(answer):
         often = of_recurring(answer, here, there)

@@ -12,6 +12,9 @@ _MUCH_OF_IT = 0.25
 
 #: What is said of a change where nothing tells it.
 UNTOLD = " (or other processes had its cores meanwhile, which nothing tells)"
+#: Sides wait for cores otherwise for a reason where one does so by this share of a step longer, and so many times as
+#: long: runs of one job that nothing disturbed differed by up to 5% of it (34 runs of nine jobs on two cores).
+_FAR_MORE, _TIMES = 0.15, 2.0
 #: Why a rank waits for a core, as far as anything tells.
 WHO_HAS_THEM = "which other processes or the job's own threads have"
 
@@ -37,4 +40,10 @@ def waits_more(change_ms: float, step_ms: float, waited_ms: Sequence[float | Non
     if more * change_ms <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change_ms), WAITED * step_ms):
         return ""
     told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
-    return f"a rank waits {told} of a step for a core, {WHO_HAS_THEM}"
+    return f"ranks wait {told} of a step for a core, {WHO_HAS_THEM}"
+
+
+def is_the_cause(step_ms: float, waited_ms: Sequence[float | None]) -> bool:
+    """Tell whether ranks wait for cores on one side by far longer than undisturbed runs of one job differ by."""
+    known = sorted(ms for ms in waited_ms if ms is not None)
+    return len(known) > 1 and known[1] - known[0] >= _FAR_MORE * step_ms and known[1] >= _TIMES * known[0]
