@@ -251,6 +251,9 @@ WAITS_BESIDES = "synchronisations_besides"
 AROUND = "host_around"
 #: Evidence of a step without another finding: communication that nothing hides, or that nothing runs, for much of it.
 EXPOSED, IDLE = "exposed_communication", "idle"
+#: … of that, where it is split: waits of ranks for each other, and transfer; and the one of two ranks that waits for
+#: longer, if it does by far (`value`), for how long it does (`ms`), and for how long the other one does (`others_ms`).
+EXPOSED_WAIT, EXPOSED_TRANSFER, ONE_WAITS = "exposed_wait", "exposed_transfer", "one_rank_waits"
 #: Evidence that steps do not do the same: they launch from `value` to `calls` kernels.
 LAUNCHES_DIFFER = "launches_differ"
 #: Evidence of steps that are longer now and then: how many times as much as in the others a device computes there.

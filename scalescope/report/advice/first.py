@@ -77,6 +77,8 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if is_doubtful(run):
         alone = f". Of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return BestAdvice(f"{measure_again([run])}{alone}.")
+    if first is not None and _tells_of_waits(run.findings[0]) and first.code == "host_bound":
+        return BestAdvice(f"{_of_compute(run.findings[0])}.")
     if first is not None and run.findings[0].code == "nothing":
         return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.", finding=first)
     if first is not None:
@@ -188,6 +190,11 @@ def advice_sentence(advice: Advice) -> str:
         )
     how = f" with {' '.join(advice.overrides)}" if advice.overrides else ""
     return f"{advice.what}{how}: {gain}"
+
+
+def _tells_of_waits(finding: Finding) -> bool:
+    """Tell whether what is to be done about a step is to find out whom its ranks wait for: less launching is no help."""
+    return finding.code == "nothing" and finding.remedy is not None and finding.remedy.cure == "profile_longer"
 
 
 def _of_compute(finding: Finding) -> str:

@@ -193,7 +193,8 @@ CURES: dict[Cure, CureText] = {
     "balance_experts": CureText("balance the experts", "a balancing loss, or a capacity factor"),
     "measure_again": CureText("measure for longer", "profile more steps, on a machine without other work"),
     "profile_longer": CureText(
-        "profile in more windows, of which one may show why", "profile_steps(…, repeat=4), or longer windows: active=20"
+        "profile in more windows, of which one may show why",
+        "profile_steps(…, repeat=4), which tells of all steps how late each rank is; or longer windows: active=20",
     ),
     "profile_rank": CureText(
         "record that rank, too, or put its trace back: it alone shows why it is late", "the profiler on every rank"

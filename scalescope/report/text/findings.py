@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
 from scalescope.report.text.codes.compute import mostly_compute
 from scalescope.report.text.codes.evidence import is_of_several
-from scalescope.report.text.codes.exchanges import exchanged
+from scalescope.report.text.codes.exchanges import bare_communication, exchanged
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.report.text.late.together import (
@@ -176,7 +176,7 @@ def headline(
     if finding.ms is None:
         exposed = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
         if exposed is not None:
-            return (
+            return bare_communication(finding, exposed, step) or (
                 f"{milliseconds(exposed)} of the {step} are communication that nothing hides, "
                 f"and no single cause of it is found: {because(finding)}."
             )

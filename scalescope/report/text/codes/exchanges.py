@@ -1,16 +1,22 @@
 """What ranks exchange and wait for, in words: collectives, pipelines, experts."""
 
 from scalescope.records.console import counted
-from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent
+from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.report.text.codes.evidence import first_of, row_of
 from scalescope.scaling.finding import (
     EXPOSED,
+    EXPOSED_TRANSFER,
+    EXPOSED_WAIT,
+    ONE_WAITS,
     PASSES,
     EvidenceRow,
     Finding,
     is_all_of_it,
 )
 
+#: Of communication that nothing hides, less than this share is not told apart; nor is what a rank waits the less.
+_LITTLE = 0.1
+_NAMES = {EXPOSED_WAIT: "waits of ranks for each other", EXPOSED_TRANSFER: "transfer"}
 #: What a trace without shapes leaves open of collectives on gloo.
 _SIZELESS = "whose sizes record_shapes=True would tell"
 
@@ -102,6 +108,32 @@ def exchanged(finding: Finding, *, alone: bool = True) -> str:
     if not is_all_of_it(finding):
         return text
     return f"{text}. That is what the job sends{', and no fault is found in it' * alone}"
+
+
+def bare_communication(finding: Finding, exposed_ms: float, step: str) -> str:
+    """Return how much of a step ranks wait for each other, who for whom, and how much is transfer, of what nothing hides
+    and nothing explains, in a sentence; "" where the two are not told apart. `step`: what that is called.
+    """
+    rows = [row for row in (row_of(finding, name) for name in (EXPOSED_WAIT, EXPOSED_TRANSFER)) if row is not None]
+    told = sorted((row for row in rows if (row.ms or 0.0) >= _LITTLE * exposed_ms), key=lambda row: -(row.ms or 0.0))
+    if not told:
+        return ""
+    parts = listing([_NAMES[row.name] + (f" ({milliseconds(row.ms or 0.0)})" if len(told) > 1 else "") for row in told])
+    bare = (
+        f"{milliseconds(exposed_ms)} of the {step} are {parts} that nothing hides, and no single cause of it is found."
+    )
+    return f"{bare}{_who_waits(finding)}" if any(row.name == EXPOSED_WAIT for row in told) else bare
+
+
+def _who_waits(finding: Finding) -> str:
+    """Return which of two ranks waits for the other, and for how long, in a sentence; "" where both do alike."""
+    row = row_of(finding, ONE_WAITS)
+    if row is None or row.ms is None or row.others_ms is None or row.value is None:
+        return ""
+    late = 1 - int(row.value)
+    told = f" Rank {row.value:.0f} waits {milliseconds(row.ms)} for rank {late}"
+    back = f", and rank {late} {milliseconds(row.others_ms)} for rank {row.value:.0f}"
+    return f"{told}{back if row.others_ms >= _LITTLE * row.ms else ''}."
 
 
 def exposed(finding: Finding) -> str:

@@ -7,12 +7,16 @@ from msgspec.structs import replace
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.as_run.of_job import kinds_of_step
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
     DOUBLE_PRECISION,
     EXPOSED,
+    EXPOSED_TRANSFER,
+    EXPOSED_WAIT,
     FULL_PRECISION,
     IDLE,
     LAYOUT_CONVERSIONS,
+    ONE_WAITS,
     UNALIGNED_PRODUCTS,
     UNTOLD_WAITS,
     Cure,
@@ -36,6 +40,11 @@ _CURES: dict[str, Cure] = {
     LAYOUT_CONVERSIONS: "channels_last",
     UNALIGNED_PRODUCTS: "pad_sides",
 }
+#: Of what nothing hides, so much may be not told to be the one or the other; and so much is waits where they matter.
+_UNTOLD, _WAITS = 0.05, 1 / 3
+#: One of two ranks waits for the other where it does so many times as long.
+_BY_FAR = 1.5
+_SPLIT = ("exposed_wait", "exposed_transfer", "exposed_unsplit")
 _COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
 _IDLE = ("idle_data", "idle_launch", "idle_queued")
 
@@ -49,6 +58,7 @@ def nothing(scene: Scene) -> Finding:
     exposed = sum(map(scene.share_ms, _COMMUNICATION)) - scene.for_longer_ones_ms(*_COMMUNICATION)
     if exposed >= _MUCH * usual_ms:
         rows.append(EvidenceRow(kind="figure", name=EXPOSED, ms=exposed, share=exposed / scene.step_ms))
+        rows += _waits_and_transfer(scene, exposed)
     idle = sum(map(scene.share_ms, _IDLE)) - scene.for_longer_ones_ms(*_IDLE)
     if idle >= _MUCH * usual_ms:
         rows.append(EvidenceRow(kind="figure", name=IDLE, ms=idle, share=idle / scene.step_ms))
@@ -65,9 +75,28 @@ def nothing(scene: Scene) -> Finding:
         low_ms=None,
         high_ms=None,
         evidence=tuple(rows),
-        remedy=Remedy(cure=_cure(scene, wasteful)),
+        remedy=Remedy(cure=_cure(scene, wasteful, waits=_are_waits(rows))),
         backed="replay",
     )
+
+
+def _waits_and_transfer(scene: Scene, exposed_ms: float) -> Sequence[EvidenceRow]:
+    """Return what of communication that nothing hides ranks wait for each other, and transfer; nothing where that is
+    not told.
+    """
+    wait, transfer, unsplit = (scene.share_ms(part) - scene.for_longer_ones_ms(part) for part in _SPLIT)
+    if unsplit > _UNTOLD * exposed_ms:
+        return ()
+    rows = [
+        EvidenceRow(kind="figure", name=name, ms=max(0.0, ms), share=max(0.0, ms) / scene.step_ms)
+        for name, ms in ((EXPOSED_WAIT, wait), (EXPOSED_TRANSFER, transfer))
+    ]
+    own = sorted((rank.part_ms("exposed_wait"), rank.rank) for rank in step_as_run(scene.analysis)[1])
+    usual = not scene.for_longer_ones_ms("exposed_wait")
+    if len(own) == 2 and len(scene.side.ranks) == 2 and usual and own[1][0] >= _BY_FAR * own[0][0]:
+        (less, _), (more, rank) = own
+        rows.append(EvidenceRow(kind="figure", name=ONE_WAITS, ms=more, others_ms=less, value=float(rank)))
+    return rows
 
 
 def _untold_waits_ms(scene: Scene) -> float:
@@ -78,11 +107,19 @@ def _untold_waits_ms(scene: Scene) -> float:
     return scene.share_ms("exposed_transfer") + scene.share_ms("idle_queued")
 
 
-def _cure(scene: Scene, wasteful: Sequence[EvidenceRow]) -> Cure:
-    """Return what mends the costliest habit that a setting mends, in the settings' own framework."""
+def _are_waits(rows: Sequence[EvidenceRow]) -> bool:
+    """Tell whether much of what nothing hides is waits of ranks for each other: no faster operator mends those."""
+    wait, exposed = (next((row.ms or 0.0 for row in rows if row.name == name), 0.0) for name in (EXPOSED_WAIT, EXPOSED))
+    return wait > 0 and wait >= _WAITS * exposed
+
+
+def _cure(scene: Scene, wasteful: Sequence[EvidenceRow], *, waits: bool) -> Cure:
+    """Return what mends the costliest habit that a setting mends, in the settings' own framework; of `waits`, what
+    tells whose they are.
+    """
     mended = [row for row in wasteful if row.name in _CURES]
     if not mended or scene.analysis.framework != "torch":
-        return "faster_kernels"
+        return "profile_longer" if waits else "faster_kernels"
     return _CURES[max(mended, key=lambda row: row.ms or 0.0).name]
 
 
