@@ -1,4 +1,4 @@
-"""Communication that nothing hides and nothing explains: how much of it is waits, whose for whom, and what tells more."""
+"""Communication that nothing hides and nothing explains: how much is waits, whose for whom, and what tells more."""
 
 from pathlib import Path
 

@@ -193,7 +193,7 @@ def advice_sentence(advice: Advice) -> str:
 
 
 def _tells_of_waits(finding: Finding) -> bool:
-    """Tell whether what is to be done about a step is to find out whom its ranks wait for: less launching is no help."""
+    """Tell whether what is to be done about a step is to find out whom its ranks wait for."""
     return finding.code == "nothing" and finding.remedy is not None and finding.remedy.cure == "profile_longer"
 
 

@@ -111,7 +111,7 @@ def exchanged(finding: Finding, *, alone: bool = True) -> str:
 
 
 def bare_communication(finding: Finding, exposed_ms: float, step: str) -> str:
-    """Return how much of a step ranks wait for each other, who for whom, and how much is transfer, of what nothing hides
+    """Return how long ranks wait for each other, who for whom, and how much is transfer, of what nothing hides
     and nothing explains, in a sentence; "" where the two are not told apart. `step`: what that is called.
     """
     rows = [row for row in (row_of(finding, name) for name in (EXPOSED_WAIT, EXPOSED_TRANSFER)) if row is not None]
