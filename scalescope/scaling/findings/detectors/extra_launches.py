@@ -16,6 +16,8 @@ from scalescope.scaling.trace.kernel_names import short_name
 _MOSTLY = 0.5
 #: What the others run instead of less than this share of what a rank has beyond them is no reason for it.
 _A_PART = 0.1
+#: As many launches in every step: a log of 840 norms had ten more by chance in one of them.
+_AS_MANY = 1.05
 #: Of one step nobody can tell what is in every one.
 _LEAST_STEPS = 2
 
@@ -43,13 +45,12 @@ class Extra(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> tuple[EvidenceRow, ...]:
-        """Return how many launches a step it is, where it is as many in every step and nothing runs instead: a fact,
-        whatever the noise says of its cost.
+        """Return how many launches it is in every step, where it is about as many in each and nothing runs instead: a
+        fact, whatever the noise says of its cost.
         """
-        calls = set(self.calls)
-        if len(calls) != 1 or self.instead or 0 in calls or len(self.calls) < _LEAST_STEPS:
+        count = float(min(self.calls, default=0))
+        if not count or max(self.calls) > _AS_MANY * count or self.instead or len(self.calls) < _LEAST_STEPS:
             return ()
-        count = float(calls.pop())
         return (EvidenceRow(kind="figure", name=BESIDES, calls=count, value=self.known / len(self.calls)),)
 
     @property
