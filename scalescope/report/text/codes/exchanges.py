@@ -132,7 +132,7 @@ def _who_waits(finding: Finding) -> str:
         return ""
     late = 1 - int(row.value)
     told = f" Rank {row.value:.0f} waits {milliseconds(row.ms)} for rank {late}"
-    back = f", and rank {late} {milliseconds(row.others_ms)} for rank {row.value:.0f}"
+    back = f", which waits {milliseconds(row.others_ms)} for it"
     return f"{told}{back if row.others_ms >= _LITTLE * row.ms else ''}."
 
 
