@@ -16,7 +16,7 @@ from scalescope.scaling.trace.kernel_names import short_name
 _MOSTLY = 0.5
 #: What the others run instead of less than this share of what a rank has beyond them is no reason for it.
 _A_PART = 0.1
-#: As many launches in every step: a log of 840 norms had ten more by chance in one of them.
+#: As many launches in every step: a log of 420 norms had ten more by chance in one of two steps.
 _AS_MANY = 1.05
 #: Of one step nobody can tell what is in every one.
 _LEAST_STEPS = 2
