@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.finding import AROUND, BESIDES, EvidenceRow
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
-from scalescope.scaling.findings.detectors.extra_launches import extra_launches
+from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.ranks.extra import BEYOND, Beyond, extra_rows

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding import LATE_RANK, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
-from scalescope.scaling.findings.detectors.extra_launches import Extra, extra_launches
+from scalescope.scaling.findings.computing.extra_launches import Extra, extra_launches
 from scalescope.scaling.replay.removal import Removal, What, host_excess
 from scalescope.scaling.trace.kernel_names import short_name
 

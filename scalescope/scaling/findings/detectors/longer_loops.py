@@ -14,7 +14,7 @@ import msgspec
 
 from scalescope.scaling.finding import INPUTS, ROUNDS, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
-from scalescope.scaling.findings.detectors.extra_launches import extra_launches
+from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.replay.ranks.extra import extra_rows
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.trace.kernel_names import short_name

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
-from scalescope.scaling.findings.detectors.extra_launches import extra_launches
+from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.findings.detectors.longer_loops import rounds_of
 from scalescope.scaling.replay.ranks.extra import BEYOND, extra_rows
 from scalescope.scaling.replay.removal import Removal

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding import ANOMALY, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
-from scalescope.scaling.findings.detectors.extra_launches import Extra, besides, extra_launches
+from scalescope.scaling.findings.computing.extra_launches import Extra, besides, extra_launches
 from scalescope.scaling.findings.detectors.longer_loops import rounds_of
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.extra import BEYOND, held_up_by

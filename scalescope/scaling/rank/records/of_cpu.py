@@ -9,9 +9,9 @@ from scalescope.records.operations import FROM_ROOT, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.loading import waits_for_workers
-from scalescope.scaling.rank.new_gradients import new_gradients
 from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recorded import count_recorded
+from scalescope.scaling.rank.records.new_gradients import new_gradients
 from scalescope.scaling.rank.records.record import (
     LAUNCH,
     SYNC,
