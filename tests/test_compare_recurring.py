@@ -22,6 +22,7 @@ from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from scalescope.scaling.verdicts.step_rows.steady import measured_steps
+from tests.report_samples import write_run
 
 DATA = Path(__file__).parent / "data"
 RUN = DATA / "runs_v0.1" / "train"
@@ -65,6 +66,23 @@ def test_more_often_and_not_at_all_are_told() -> None:
     assert none is not None and none.differs and none.other_every is None
     assert none.change_ms == pytest.approx(-10.0, rel=0.05)
     assert changed(side(validating(10, 0.0)), side(validating(10, 0.0))) is None
+
+
+def test_a_run_too_short_to_show_how_often_it_saves_is_not_told_to_save_nothing(tmp_path: Path) -> None:
+    """Its rows hold three saves of half a second, and *in B none does* was told of it."""
+    read = []
+    for name, last in (("long", 200), ("short", 65)):
+        folder = write_run(tmp_path / name, 2)
+        rows = [
+            StepRow(step=step, phase="steady", step_ms=[100.0 + step % 3] * 2, samples_per_s=1.0,
+                    saving_ms=[500.0 + step % 7] * 2 if step % 20 == 0 else [])
+            for step in range(5, last)
+        ]  # fmt: skip
+        folder.steps.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        read += read_side([folder.path])
+    baseline, other = read
+    change = recurring_change(baseline, other, 100.0, 0.01)
+    assert change is not None and not change.differs and change.baseline_each_ms == pytest.approx(503.0, abs=5.0)
 
 
 def test_a_side_too_short_to_have_any_tells_nothing() -> None:

@@ -48,3 +48,16 @@ def test_a_step_that_is_longer_by_itself_is_not_laid_to_the_loop() -> None:
     """A job whose save is nothing beside what its every 20th step does says that step, and no checkpoint."""
     found = held_up(saving_ms=5.0, longer_ms=400.0)
     assert "before it" not in recurring_clause(found) and "see what every 20th step does" in recurring_advice(found)
+
+
+def test_a_save_of_one_rank_that_the_others_wait_for_is_as_long_as_that_ranks() -> None:
+    """With eight ranks the mean of them was an eighth of it, and the checkpoint was not named."""
+    made = []
+    for step in range(5, 105):
+        often = step % 20 == 0
+        times = [110.0 + step % 3] + [110.0 + step % 3 + (500.0 if often else 0.0)] * 7
+        saved = [500.0] + [1.0] * 7 if often else []
+        made.append(StepRow(step=step, phase="steady", step_ms=times, samples_per_s=1.0, saving_ms=saved))
+    found = recurring_steps(made)
+    assert found is not None and found.saving_ms == pytest.approx(500.0)
+    assert "for saving a checkpoint before it" in recurring_clause(found)

@@ -337,7 +337,7 @@ def is_lost_in_noise(finding: Finding) -> bool:
 def own_ms(finding: Finding) -> float:
     """Return what a finding costs that has no other reason, ms."""
     others = next((row.ms for row in finding.evidence if row.name == MAY_BE_OTHERS), None)
-    return (finding.ms or 0.0) - (others or 0.0)
+    return max(0.0, (finding.ms or 0.0) - (others or 0.0)) if others else finding.ms or 0.0
 
 
 def is_known(finding: Finding) -> bool:

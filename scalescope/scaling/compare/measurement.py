@@ -67,7 +67,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     steady_ms: list[float] = []  # the length of each steady step, in order
     #: By how much their median may be off, as a standard deviation, where they are one number that traces tell; ms.
     steady_off_ms: float = 0.0
-    steady_steps: dict[int, tuple[float, ...]] = {}  # of all steady steps, by number, each rank's time, ms
+    steady_steps: dict[int, tuple[float, ...]] = {}  # of all steady steps, by number, each rank's `loop_ms`
     recurring: RecurringSteps | None = None  # of those, as `analyze` finds them
     #: Of a steady and of a recorded step, how long the rank that waited most was ready to run while others had its
     #: core, ms: by so much it may be shorter, or longer, in the next run. None: nothing tells, or a device decides.

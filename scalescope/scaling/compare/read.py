@@ -237,7 +237,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         identity=identity,
         windows=profiled.windows if profiled else [],
         steady_ms=[row.length_ms for row in steady],
-        steady_steps={row.step: tuple(row.step_ms) for row in waiting},
+        steady_steps={row.step: tuple(row.loop_ms) for row in waiting},
         recurring=recurring_steps(waiting, [row for row in rows if row.phase == "profile"]),
         run_delay_ms=_run_delay(steady),
         free_ms=_free(steady),

@@ -34,12 +34,12 @@ def each_loaded_once(scene: Scene, gains: Sequence[Gain]) -> list[Gain]:
     ms = min(everyone.ms, most_ms)
     high_ms = max(ms, min(everyone.high_ms, most_ms + half_of_mean(longest_ms)))
     changed = {id(everyone): replace(everyone, ms=ms, low_ms=everyone.low_ms * ms / everyone.ms, high_ms=high_ms)}
-    rest_ms, known_ms = everyone.ms - ms, sum(one.ms for one in alone)
+    rest_ms, known_ms = everyone.ms - ms, sum(max(0.0, one.ms) for one in alone)
     for one in alone:
-        share = one.ms / known_ms if known_ms > 0 else 1 / len(alone)
+        share = max(0.0, one.ms) / known_ms if known_ms > 0 else 1 / len(alone)
         more = rest_ms * share
         changed[id(one)] = replace(
-            one, ms=one.ms + more, high_ms=one.high_ms + max(more, share * everyone.high_ms - ms)
+            one, ms=one.ms + more, high_ms=one.high_ms + max(more, share * (everyone.high_ms - ms))
         )
     return [changed.get(id(one), one) for one in gains]
 

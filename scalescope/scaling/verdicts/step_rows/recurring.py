@@ -77,8 +77,8 @@ def recurring_steps(rows: Sequence[StepRow], profiled: Sequence[StepRow] = ()) -
 
 
 def _mean_of(times: Sequence[Sequence[float]]) -> float:
-    """Return the mean of steps' mean ranks, ms; one that was not timed had none."""
-    return statistics.fmean(statistics.fmean(one) if one else 0.0 for one in times)
+    """Return the mean of steps' longest ranks, ms, for which the others wait; one that was not timed had none."""
+    return statistics.fmean(max(one, default=0.0) for one in times)
 
 
 def longer_at(rows: Sequence[StepRow], like: RecurringSteps) -> list[float]:
