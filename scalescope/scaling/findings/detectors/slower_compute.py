@@ -28,6 +28,7 @@ from scalescope.scaling.finding import (
     is_counted,
 )
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
+from scalescope.scaling.findings.computing.grids import times_the_blocks
 from scalescope.scaling.findings.detectors.longer_loops import rounds_of
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
 from scalescope.scaling.findings.detectors.own_work import computes_beside, looks_for_nan
@@ -35,7 +36,7 @@ from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.extra import held_up_by
 from scalescope.scaling.replay.ranks.side_by_side import Floats
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.trace.kernel_kinds import COPIES, ELEMENTWISE, MULTIPLYING, OTHER, kind_of
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, OTHER, kind_of
 from scalescope.scaling.verdicts.stragglers import explains, times_the_inputs
 
 #: Devices alike differ by less than this.
@@ -319,41 +320,6 @@ def _times_the_samples(scene: Scene, rank: int) -> float | None:
     if len(told) <= max(scene.side.ranks):
         return None
     return told[rank] / statistics.median_high([told[one] for one in scene.side.ranks if one != rank])
-
-
-def times_the_blocks(scene: Scene, rank: int) -> float | None:
-    """Return how many times the others' a rank's grids are, in most steps, where those of much of its compute differ.
-
-    A kernel that goes over a tensor's elements is launched with so many blocks as these need: no device that is slower
-    has more of them. Grids of other kernels are as large as the device. What goes over parameters has the same grid on
-    every rank; of what has another one, the typical launch tells.
-    """
-    found = [_times_the_blocks_in(scene, rank, step) for step in scene.side.steps]
-    larger = [ratio for ratio in found if ratio is not None and ratio > 1]
-    return statistics.median(larger) if larger and len(larger) >= MOST_STEPS * len(found) else None
-
-
-def _times_the_blocks_in(scene: Scene, rank: int, step: int) -> float | None:
-    side, graph = scene.side, scene.replayer.graph
-    ratios: list[float] = []
-    weights: list[float] = []
-    whole = 0.0
-    own = side.launches[rank, step]
-    blocks, work = side.others(rank, step, "blocks"), side.others(rank, step, "work_ns")
-    for row in np.flatnonzero(own.place >= 0).tolist():
-        place = int(own.place[row])
-        ratio = float(own.blocks[row] / blocks[place])
-        if kind_of(graph.activities[own.activity[row]].name) not in (ELEMENTWISE, COPIES) or ratio != ratio:
-            continue
-        whole += float(work[place])
-        if ratio != 1.0:
-            ratios.append(ratio)
-            weights.append(float(work[place]))
-    if sum(weights) <= _SHARE * whole or not whole:
-        return None
-    order = np.argsort(ratios)
-    passed = np.cumsum(np.array(weights)[order])
-    return float(np.array(ratios)[order][int(np.searchsorted(passed, passed[-1] / 2))])
 
 
 def by_turns(common: InCommon) -> Reason | None:
