@@ -19,6 +19,7 @@ from scalescope.scaling.compare.compare import compare
 from scalescope.scaling.compare.measurement import KEYS, Identity, Measurement, Repeat, Vector, Window
 from scalescope.scaling.compare.read import read_side, steps_that_tell
 from scalescope.scaling.compare.spread import drift_of, stretches_of
+from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 from tests.trace_json import unpacked
 
 DATA = Path(__file__).parent / "data"
@@ -166,7 +167,8 @@ def test_steps_after_a_window_count_where_what_stays_attached_does_not_slow_them
                 for at, ms in enumerate(times)]  # fmt: skip
 
     for after_ms, lingers, count in ((20.0, True, 55), (26.0, True, 15), (26.0, False, 55)):
-        steps, said = steps_that_tell(rows(after_ms), lingers=lingers)
+        made = rows(after_ms)
+        steps, said = steps_that_tell(made, measured_steps(made), lingers=lingers)
         assert len(steps) == count and ("26.10 ms for 20.10" in said) == (count == 15)
 
 

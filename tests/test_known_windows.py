@@ -166,3 +166,16 @@ def test_a_host_that_alone_waits_for_its_device_is_named_however_much_that_costs
     assert found.low_ms <= 2.05 <= found.high_ms
     if step_ms is None:
         assert "rank 1" in sentence and "53 times a step" in sentence and "stands out" not in sentence
+
+
+@pytest.mark.parametrize("step_ms", [23.1, None])
+def test_handing_over_a_batch_that_is_there_is_no_worker_s_pace(step_ms: float | None) -> None:
+    """Rank 1's loader is slow, which costs 3.95 ms (up to 4.19); rank 0 unpickles each batch for 1.2 to 1.4 ms.
+
+    Its wait was taken for as slow a worker's, and 2.7 ms were told of all ranks' loading, before 1.5 of rank 1's.
+    """
+    analysis, sentence = first("slow_worker_rank1_n2", step_ms)
+    found = analysis.findings[0]
+    assert [(one.code, one.rank) for one in analysis.findings] == [("data_loading", 1)]
+    assert found.ms == pytest.approx(3.95, rel=0.15) and found.low_ms is not None and found.low_ms <= 4.19
+    assert "rank 1 costs 4.2 ms" in sentence and "loads data" in sentence

@@ -233,7 +233,7 @@ class LongerSteps(msgspec.Struct, kw_only=True):
 class RecurringSteps(msgspec.Struct, kw_only=True):
     """Steps that are longer every so often, as a job's own rows tell: a validation, a checkpoint, a log."""
 
-    every: int  # steps from one to the next
+    every: int  # steps from one to the next; 1: the loop is held up before `held` of `of` steps, of no one period
     phase: int  # the step's number, modulo `every`, that begins it
     phases: list[int]  # of all the longer steps: what one rank does late in a step makes the others' next one longer
     rank: int | None  # whose it is, where the others wait for it in this step or the next; None: rows do not tell
@@ -241,15 +241,25 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     longer_low_ms: float | None = None  # None: of an answer that was written before it was told
     longer_high_ms: float | None = None
     usual_ms: float  # median length of the others
-    mean_ms: float  # `longer_ms` over `every`: what it costs a step in the mean
+    mean_ms: float  # `longer_ms` over `every`, or times `held` over `of`: what it costs a step in the mean
     saving_ms: float = 0.0  # of `longer_ms`, how long the loop saved a checkpoint before such a step
     validating_ms: float = 0.0  # … and how long it measured the held-out loss
+    held: int = 0  # where `every` is 1: before so many steps the loop saved or validated, and none is longer itself
+    of: int = 0
     doing: Finding | None = None  # what a window shows them to do, which is no cost beside; None: none does
 
     @property
     def is_worth_a_word(self) -> bool:
         """Whether they cost enough of a step, in the mean."""
         return self.mean_ms >= _LEAST_OFTEN * self.usual_ms
+
+    def has(self, step: int) -> bool:
+        """Tell whether a step is longer than the others for it."""
+        return self.every > 1 and step % self.every in self.phases
+
+    def begins_in(self, step: int) -> bool:
+        """Tell whether it begins in a step."""
+        return self.every > 1 and step % self.every == self.phase
 
 
 class GrowingSteps(msgspec.Struct, frozen=True, kw_only=True):

@@ -278,6 +278,11 @@ def recurring_words(one: RecurringChange, here: str, there: str) -> str:
 
 def _how_often(one: RecurringChange, here: str, there: str) -> str:
     collecting = ", as Python collects its garbage" if _collects(one) else ""
+    if 1 in (one.baseline_every, one.other_every):
+        (first, its, each), (second, *rest) = [
+            (there, one.other_every, one.other_each_ms), (here, one.baseline_every, one.baseline_each_ms)
+        ][:: 1 if one.other_every is not None else -1]  # fmt: skip
+        return f"In {first} {_by_the_loop(its, each)}, and in {second} {_by_the_loop(*rest)}"
     if one.other_every is None:
         each = f"{milliseconds(one.baseline_each_ms)} longer{collecting}"
         return f"In {here} every {ordinal(one.baseline_every or 0)} step takes {each}, and in {there} none does"
@@ -288,6 +293,15 @@ def _how_often(one: RecurringChange, here: str, there: str) -> str:
         return f"{told}, and in {here} none does"
     every = f"every {ordinal(one.baseline_every)} " if one.baseline_every != one.other_every else ""
     return f"{told}, and in {here} {every}{milliseconds(one.baseline_each_ms)}"
+
+
+def _by_the_loop(every: int | None, each_ms: float) -> str:
+    """Return what a side's loop does between steps, beside one whose loop is held up at no one period."""
+    if every is None:
+        return "it is not"
+    if every == 1:
+        return f"the loop is held up between steps, for {milliseconds(each_ms)} at a time"
+    return f"every {ordinal(every)} step takes {milliseconds(each_ms)} longer"
 
 
 def _collects(one: RecurringChange) -> bool:

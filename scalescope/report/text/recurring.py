@@ -35,8 +35,13 @@ def is_told(run: RunAnalysis) -> bool:
 
 def recurring_clause(found: RecurringSteps) -> str:
     """Return which steps are longer, and what that costs, without a full stop."""
+    mean = f"{milliseconds(found.mean_ms)} a step in the mean"
+    if found.every == 1:
+        which = "each step" if found.held == found.of else f"{found.held} of {found.of} steps"
+        what = f"before {which} of {milliseconds(found.usual_ms)} the loop is held up for {_longer(found)}"
+        return f"{what}{_for_the_loop(found).removesuffix(' before it')}: {mean}"
     what = f"every {ordinal(found.every)} step takes {_longer(found)} longer than the others"
-    return f"{what}' {milliseconds(found.usual_ms)}{_for_what(found)}: {milliseconds(found.mean_ms)} a step in the mean"
+    return f"{what}' {milliseconds(found.usual_ms)}{_for_what(found)}: {mean}"
 
 
 def _for_what(found: RecurringSteps) -> str:
@@ -89,9 +94,9 @@ def as_costly_sentence(found: RecurringSteps) -> str:
     return f"What recurs may cost as much: {recurring_clause(found)}."
 
 
-def recorded_sentence(run: RunAnalysis, found: RecurringSteps) -> str:
+def recorded_sentence(run: RunAnalysis, found: RecurringSteps, such: str = "such a longer one") -> str:
     """Return how many of them were recorded, and what a window shows them to do; "" where none is profiled."""
-    recorded = recorded_of(run, found, "such a longer one")
+    recorded = recorded_of(run, found, such)
     return f"{with_doing(capitalized(recorded), found)}." if recorded else ""
 
 
@@ -141,13 +146,13 @@ def long_ones(run: RunAnalysis, found: RecurringSteps) -> str:
 def _recorded(run: RunAnalysis, found: RecurringSteps) -> tuple[int, int]:
     """Return how many steps are profiled, and with how many of them such a longer one begins."""
     recorded = {one.step for one in run.steps}
-    return len(recorded), sum(step % found.every == found.phase for step in recorded)
+    return len(recorded), sum(found.begins_in(step) for step in recorded)
 
 
 def recorded_of(run: RunAnalysis, found: RecurringSteps, such: str = "such a one") -> str:
-    """Return how many of the profiled steps are such; "" where none is profiled."""
+    """Return how many of the profiled steps are such; "" where none is profiled, and where no step itself is."""
     recorded, begun = _recorded(run, found)
-    if not recorded:
+    if not recorded or found.every == 1:
         return ""
     of_all = f"of the {counted(recorded, 'profiled step')} " if recorded > 1 else "profiled step "
     number = ("the one " if begun else "no ") if recorded == 1 else f"{begun or 'none'} "

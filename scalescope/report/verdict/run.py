@@ -43,12 +43,10 @@ from scalescope.report.text.recurring import (
     beside_recurring,
     is_told,
     pace,
-    recorded_of,
     recorded_sentence,
     recurring_advice,
     recurring_clause,
     recurring_sentence,
-    with_doing,
 )
 from scalescope.report.text.reference import reference_sentences
 from scalescope.report.text.unexplained import is_hardly_explained, unexplained_loss
@@ -336,10 +334,10 @@ def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
     """Put first what all steps tell, where the profiled ones are not like them."""
     if run.recurring is not None and leads(run):
         told.level = _worse(told.level, level_of(pace(run.recurring)))  # of all steps, whatever those few hold
-        recorded = with_doing(capitalized(recorded_of(run, run.recurring)), run.recurring)
+        recorded = recorded_sentence(run, run.recurring, "such a one")
         whole = capitalized(told.headline) if doubt else _of_the_profiled(run, told.headline)
         beside = "" if lead_before_launching(run) and not doubt else beside_recurring(run) or whole
-        told.explained.insert(0, f"{recorded}. {beside}".rstrip())
+        told.explained.insert(0, f"{recorded} {beside}".strip())
         told.headline = f"{recurring_clause(run.recurring)}."
     if run.growing is not None:
         told.level = level_of(run.growing.from_ms / run.growing.to_ms) if run.growing.to_ms else "unknown"

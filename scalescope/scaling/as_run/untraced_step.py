@@ -33,5 +33,5 @@ def with_its_long_ones(untraced: Untraced, steps: Sequence[int]) -> Untraced:
     often = untraced.recurring
     if often is None or not steps:
         return untraced
-    count = sum(step % often.every == often.phase for step in steps)
+    count = sum(often.begins_in(step) for step in steps)
     return msgspec.structs.replace(untraced, longer_ms=often.longer_ms * count / len(steps))

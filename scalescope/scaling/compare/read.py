@@ -23,8 +23,7 @@ from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.trace.strangers.known import said_of_folder
 from scalescope.scaling.trace.xla.read import XPLANE
-from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
-from scalescope.scaling.verdicts.step_rows.steady import measured_steps
+from scalescope.scaling.verdicts.step_rows.steady import MeasuredSteps, measured_steps
 
 #: So many steps are enough to tell the step.
 _ENOUGH_STEPS = 10
@@ -214,7 +213,8 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
     """`why`: there is nothing of traces."""
     info, facts = folder.read_info(), folder.read_facts()
     on_cpu = bool(info.devices) and all(one.kind == "cpu" for one in info.devices)
-    steady, chosen = steps_that_tell(rows, lingers=not on_cpu)
+    measured = measured_steps(rows)
+    steady, chosen = steps_that_tell(rows, measured, lingers=not on_cpu)
     waiting = [row for row in rows if row.phase == "steady" and row.step_ms and row.synchronised]
     if not steady and profiled is None:
         raise UserError(f"{folder.path} has neither steady steps nor traces to compare")
@@ -238,7 +238,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         windows=profiled.windows if profiled else [],
         steady_ms=[row.length_ms for row in steady],
         steady_steps={row.step: tuple(row.loop_ms) for row in waiting},
-        recurring=recurring_steps(waiting, [row for row in rows if row.phase == "profile"]),
+        recurring=measured.recurring if waiting else None,
         run_delay_ms=_run_delay(steady),
         free_ms=_free(steady),
         late_ms=_lateness(steady) if on_cpu else {},
@@ -267,13 +267,13 @@ def _ended(name: str, info: RunInfo, steps: int) -> list[str]:
     return [f"{name} has not come to its end (it is {info.status}): its {steps} steady steps are what there is of it"]
 
 
-def steps_that_tell(rows: Sequence[StepRow], *, lingers: bool) -> tuple[list[StepRow], str]:
+def steps_that_tell(rows: Sequence[StepRow], measured: MeasuredSteps, *, lingers: bool) -> tuple[list[StepRow], str]:
     """Return the steps of which the measured step is the median, and what is to be said of the choice ("": nothing).
 
     They are those of an analysis, as long as they were. `lingers`: what a profiler leaves behind may slow the steps
     after it; where these are longer, for no unevenness of those before, only those before count, if they are enough.
     """
-    numbers = {row.step for row in measured_steps(rows).steady}
+    numbers = {row.step for row in measured.steady}
     steady = [row for row in rows if row.step in numbers and row.phase == "steady" and row.step_ms]
     recorded = [row.step for row in rows if row.phase == "profile"]
     before = [row for row in steady if recorded and row.step < recorded[0]]

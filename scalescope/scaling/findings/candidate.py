@@ -42,7 +42,7 @@ def share_ms(analysis: RunAnalysis, part: str) -> float:
 def is_a_longer_one(analysis: RunAnalysis, step: int) -> bool:
     """Tell whether a step is one of those that are longer every so often, for enough to be told by themselves."""
     often = analysis.recurring
-    return often is not None and often.is_worth_a_word and step % often.every in often.phases
+    return often is not None and often.is_worth_a_word and often.has(step)
 
 
 def may_wait_unseen(analysis: RunAnalysis) -> bool:

@@ -75,6 +75,9 @@ def _cost(repeat: Repeat, steps: RecurringSteps | None, own: bool) -> _Cost | No
     """Return what a run's steps of these phases take longer than those around them; None where they are too few."""
     if steps is None:
         return None
+    if steps.every == 1:  # the loop's own time, which is no step's: a run that was not held up so has none of it
+        half = ((steps.longer_high_ms or 0.0) - (steps.longer_low_ms or 0.0)) / 2 * steps.mean_ms / steps.longer_ms
+        return _Cost(1, steps.longer_ms, steps.mean_ms, half) if own else _Cost(None, 0.0, 0.0, 0.0)
     each = longer_at(_rows(repeat), steps)
     if len(each) < _LEAST_TIMES:
         return None

@@ -134,7 +134,7 @@ def _is_what_they_do(one: Finding, found: RecurringSteps, analysis: RunAnalysis)
     if not found.longer_ms / _AS_LONG <= row.ms <= found.longer_ms * _AS_LONG:
         return False
     held = {split.step for split in analysis.steps if one.rank in (split.rank, None)}
-    return steps_of(one, analysis) == {step for step in held if step % found.every == found.phase}
+    return steps_of(one, analysis) == {step for step in held if found.begins_in(step)}
 
 
 def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -> bool:
@@ -151,8 +151,8 @@ def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -
         for step, own in by_step.items()
         if one.rank in own and len(own) > 1
     }
-    theirs = [ms for step, ms in later.items() if step % found.every == found.phase]
-    others = [ms for step, ms in later.items() if step % found.every != found.phase]
+    theirs = [ms for step, ms in later.items() if found.begins_in(step)]
+    others = [ms for step, ms in later.items() if not found.begins_in(step)]
     if not theirs or len(others) < 2:
         return False
     if not found.longer_ms / _AS_LONG <= statistics.fmean(theirs) <= found.longer_ms * _AS_LONG:

@@ -11,8 +11,8 @@ def shown_step(analysis: RunAnalysis) -> Shown | None:
     What one rank does at the end of a step that recurs the others wait for in their next: it is the rank's that counts.
     """
     often = analysis.recurring
-    if often is not None and leads(analysis):
-        steps = frozenset(one.step for one in analysis.steps if one.step % often.every == often.phase)
+    if often is not None and often.every > 1 and leads(analysis):
+        steps = frozenset(one.step for one in analysis.steps if often.begins_in(one.step))
         return Shown("recurring", steps, often.every, often.rank)
     if not analysis.findings or not (some := steps_of(analysis.findings[0], analysis)):
         return None

@@ -1,9 +1,9 @@
 """Batches of worker processes that were not there when a host asked for them: it waited for their worker's pace.
 
 To hand a batch over that is there takes time as well: it is unpickled, its memory mapped, tensor by tensor, by asking
-the worker's process. Beside a device that is a fraction of a millisecond; where ranks compute on the cores that workers
-share, each question may take a turn of another process. That lasts as long whatever the host did before, so it is
-nobody's pace, and such a batch is no lower limit of anything.
+the worker's process. Beside a device that is a fraction of a millisecond, or some, where a batch has many tensors or
+the host is slow; where ranks compute on the cores that workers share, each question may take a turn of another process.
+That lasts as long whatever the host did before, so it is nobody's pace, and such a batch is no lower limit of anything.
 
 What is there shows by what the host does inside the wait: its first operator unpacks the first tensor of a batch that
 has come. What lies behind that is handing over for sure, and tells how long it may take. So of ranks on CPUs a batch
@@ -22,6 +22,9 @@ from scalescope.scaling.replay.graph import LateBatch
 
 #: Taking a batch that is there, out of a worker's queue, takes less, ns.
 WAITS_NS = 500_000
+#: Handing a batch over takes no longer beside a device, ns; a wait beyond that is a worker's. That waits are alike
+#: while what lies between them is not shows from so many on: a window of five steps has four whole ones.
+_HANDED_OVER_NS, _FEWEST_HANDED_OVER = 3_000_000, 4
 #: For so long a process keeps a core that others wait for, ns.
 _TURN_NS = 4_000_000
 #: A worker's pace shows where batches come so much more evenly than the host asks for them, of so many.
@@ -68,7 +71,10 @@ def _fetches(record: RankRecord) -> list[Fetch]:
 
 
 def _late(fetches: list[Fetch], longest_ns: int) -> list[LateBatch]:
-    least = WAITS_NS if longest_ns <= WAITS_NS or _keep_a_pace(fetches) else longest_ns
+    if longest_ns <= WAITS_NS:
+        least = WAITS_NS if not _are_handed_over(fetches) else max(one.wait for one in fetches) + 1
+    else:
+        least = WAITS_NS if _keep_a_pace(fetches) else longest_ns
     rows = [row for row, one in enumerate(fetches) if one.wait >= least]
     # several workers come one after another: of each so many batches one is late. One that is late by itself was
     # begun when those before it were there, so it is late after the one before it, not after the window's begin
@@ -86,7 +92,19 @@ def _keep_a_pace(fetches: list[Fetch]) -> bool:
     """Tell whether batches come at a pace of their own: each wait makes up for what the host took before it."""
     if len(fetches) < _FEWEST or statistics.median(one.wait for one in fetches) < WAITS_NS:
         return False
-    pairs = list(pairwise(fetches))
-    own = [after.asked - before.asked - before.wait for before, after in pairs]
-    apart = [one + after.wait for one, (_, after) in zip(own, pairs, strict=True)]
+    own = _between(fetches)
+    apart = [one + after.wait for one, after in zip(own, fetches[1:], strict=True)]
     return statistics.pstdev(apart) <= _MORE_EVENLY * statistics.pstdev(own)
+
+
+def _are_handed_over(fetches: list[Fetch]) -> bool:
+    """Tell whether waits last as long however long the host took before: a worker's pace would make up for that."""
+    if len(fetches) < _FEWEST_HANDED_OVER or max(one.wait for one in fetches) > _HANDED_OVER_NS:
+        return False
+    waits = [one.wait for one in fetches[1:]]
+    return statistics.pstdev(waits) <= _MORE_EVENLY * statistics.pstdev(_between(fetches))
+
+
+def _between(fetches: list[Fetch]) -> list[int]:
+    """Return what the host took from each batch until it asked for the next one, ns."""
+    return [after.asked - before.asked - before.wait for before, after in pairwise(fetches)]

@@ -109,9 +109,10 @@ def was_unsteady(run: RunAnalysis) -> bool:
         return is_of_other_steps(run) and _waited_for_cores_no_longer(run)
     if times is None:
         return _is_of_other_steps_than_headers(run)
-    if run.recurring is not None and any(one.step % run.recurring.every in run.recurring.phases for one in run.steps):
+    if run.recurring is not None and any(run.recurring.has(one.step) for one in run.steps):
         return False  # the window met one of those that are longer every so often
-    if run.recurring is None and scatter(times):  # a validation every so often is told as such
+    often = run.recurring is not None and run.recurring.every > 1  # a validation every so often is told as such
+    if not often and scatter(times):
         return True
     if _is_slowed_by_its_records(run):
         return False
@@ -196,7 +197,7 @@ def told_steps(run: RunAnalysis) -> tuple[int, int]:
         within = [step for step in told if step + 1 in told]  # of an older answer: a window's last is not replayed
         told = as_run.step_numbers or (within if len(within) == as_run.steps else told)
     found = run.recurring
-    return len(told), 0 if found is None else sum(step % found.every == found.phase for step in told)
+    return len(told), 0 if found is None else sum(found.begins_in(step) for step in told)
 
 
 def is_of_other_steps(run: RunAnalysis) -> bool:

@@ -22,6 +22,10 @@ from scalescope.scaling.verdicts.step_rows.regular import LEAST_TIMES, StepSerie
 _LEAST_SHARE = 0.1
 #: So much of it on one rank alone is that rank's.
 _MOST = 0.5
+#: A loop that is held up for so many times what steps of one period cost does so at another one, too.
+_MORE = 1.2
+#: What a loop did once tells nothing of how often it does.
+_LEAST_HELD = 2
 #: The latest steps tell.
 _MOST_STEPS = 3000
 #: A stretch of fewer steps tells nothing of their neighbours.
@@ -34,6 +38,41 @@ def recurring_steps(rows: Sequence[StepRow], profiled: Sequence[StepRow] = ()) -
     Profiled ones tell with them which these are, beside one another, and nothing of how long any is.
     """
     rows = [row for row in rows if row.step_ms][-_MOST_STEPS:]
+    found, held = _of_one_period(rows, profiled), _held_loop(rows)
+    return held if held is not None and (found is None or held.mean_ms > _MORE * found.mean_ms) else found
+
+
+def _held_loop(rows: Sequence[StepRow]) -> RecurringSteps | None:
+    """Return what a loop saves and validates between steps at no one period: before each, seldom, or at two of them."""
+    held = [row for row in rows if row.saving_ms or row.validating_ms]
+    if len(held) < _LEAST_HELD:
+        return None
+    saving_ms, validating_ms = (_mean_of(own) for own in ([row.saving_ms for row in held],
+                                                          [row.validating_ms for row in held]))  # fmt: skip
+    each = [max(row.loop_ms) - max(row.step_ms) for row in held]
+    longer, half = statistics.fmean(each), half_of_mean(each)
+    others = [row for row in rows if not (row.saving_ms or row.validating_ms)]
+    usual = statistics.median(max(row.step_ms) for row in others or rows)
+    if longer < _LEAST_SHARE * usual:
+        return None
+    return RecurringSteps(
+        every=1,
+        phase=0,
+        phases=[0],
+        rank=None,
+        longer_ms=longer,
+        longer_low_ms=max(0.0, longer - half),
+        longer_high_ms=longer + half,
+        usual_ms=usual,
+        mean_ms=longer * len(held) / len(rows),
+        saving_ms=saving_ms,
+        validating_ms=validating_ms,
+        held=len(held),
+        of=len(rows),
+    )
+
+
+def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> RecurringSteps | None:
     stretches = _stretches(rows, [row for row in profiled if row.step_ms and rows and row.step >= rows[0].step])
     ranks = min((len(row.step_ms) for one in ([rows], stretches) for stretch in one for row in stretch), default=0)
     if not ranks or len(rows) < 2 * LEAST_TIMES:
@@ -88,6 +127,8 @@ def longer_at(rows: Sequence[StepRow], like: RecurringSteps) -> list[float]:
     """
     ranks = min((len(row.step_ms) for row in rows), default=0)
     rows = [row for row in rows if row.step_ms][-_MOST_STEPS:]
+    if like.every == 1:
+        return []
     numbers = np.array([row.step for row in rows], np.int64)
     if not ranks or not np.isin(numbers % like.every, like.phases).any():
         return []

@@ -183,4 +183,4 @@ def _recurs(analysis: RunAnalysis, step: int) -> bool:
 
 
 def _is_one_of(found: RecurringSteps | None, step: int) -> bool:
-    return found is not None and step % found.every in found.phases
+    return found is not None and found.has(step)
