@@ -1,25 +1,30 @@
-"""Page faults a step before, in and after a window of torch's profiler, of a CNN on ranks that compute on CPUs.
+"""Page faults a step before, in and after a window of torch's profiler, of jobs on ranks that compute on CPUs.
 
 What a window records takes memory amid the job's activations, whose pages are then fresh ones in each step. Each rank
 counts its minor page faults and the kernel's time by getrusage, and times its steps. Run it by
-`python benchmarks/page_faults.py` (CPUs alone, two ranks, half a minute).
+`python benchmarks/page_faults.py` (CPUs alone, two ranks, half a minute). `--own`: the window is of
+scalescope.profile_steps, which makes room for its records. `--job tables`: dense gradients of embedding tables.
 """
 
 import argparse
+import os
 import resource
 import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.multiprocessing import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
 
-_BEFORE, _WARMUP, _AFTER = 20, 1, 20
+from scalescope import profile_steps
+
+_BEFORE, _WARMUP, _AFTER = 20, 2, 20
 #: The first steps allocate what all later ones use again.
 _FIRST = 5
 
@@ -32,20 +37,40 @@ def network() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
 
 
-def run(rank: int, ranks: int, active: int, folder: str) -> None:
+class Tables(nn.Module):
+    """Embedding tables with dense gradients: 12 MB of them, and as much again in an optimiser's step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.EmbeddingBag(12_000, 32, mode="sum") for _ in range(8))
+        self.out = nn.Linear(32, 10)
+
+    def forward(self, bags: Tensor) -> Tensor:
+        """`bags`: (batch, 8) rows of the tables; returns (batch, 10) logits."""
+        out: Tensor = self.out(torch.stack([table(bags) for table in self.tables]).sum(0))
+        return out
+
+
+def run(rank: int, ranks: int, active: int, folder: str, job: str, own: bool) -> None:
     """Train in a rank, and write a line a step: its number, its faults, its ms."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
-    model = DistributedDataParallel(network())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    images, labels = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
+    cnn = job == "cnn"
+    model = DistributedDataParallel(network() if cnn else Tables())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9) if cnn else torch.optim.Adagrad(
+        model.parameters(), lr=0.01
+    )  # fmt: skip
+    inputs = torch.randn(32, 3, 32, 32) if cnn else torch.randint(0, 12_000, (256, 8))
+    labels = torch.randint(0, 10, (len(inputs),))
     lines = []
-    plan = schedule(wait=_BEFORE, warmup=_WARMUP, active=active, repeat=1)
-    with profile(activities=[ProfilerActivity.CPU], schedule=plan, record_shapes=True) as window:
+    with _window(active, folder, own) as window:
         for step in range(_BEFORE + _WARMUP + active + _AFTER):
             before, begun = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images), labels).backward()
+            logits = model(inputs)
+            for row in logits.detach()[:64]:  # small operators, as a metric has
+                row.sum().item()
+            nn.functional.cross_entropy(logits, labels).backward()
             optimizer.step()
             took = 1e3 * (time.perf_counter() - begun)
             after = resource.getrusage(resource.RUSAGE_SELF)
@@ -56,16 +81,28 @@ def run(rank: int, ranks: int, active: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+def _window(active: int, folder: str, own: bool) -> Any:
+    if own:
+        os.chdir(folder)
+        return profile_steps(
+            "faults", samples=1, name="faults", analyze=False, wait=_BEFORE, warmup=_WARMUP, active=active
+        )
+    plan = schedule(wait=_BEFORE, warmup=_WARMUP, active=active, repeat=1)
+    return profile(activities=[ProfilerActivity.CPU], schedule=plan, record_shapes=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--active", type=int, default=10, help="steps that the window records")
+    parser.add_argument("--job", choices=("cnn", "tables"), default="cnn")
+    parser.add_argument("--own", action="store_true", help="by scalescope.profile_steps")
     given = parser.parse_args()
     opens = _BEFORE + _WARMUP
     parts = {"before": range(_FIRST, _BEFORE), "in": range(opens, opens + given.active),
              "after": range(opens + given.active + 1, opens + given.active + _AFTER)}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        spawn(run, (given.ranks, given.active, folder), nprocs=given.ranks)
+        spawn(run, (given.ranks, given.active, folder, given.job, given.own), nprocs=given.ranks)
         print(f"torch {torch.__version__}, {given.ranks} ranks on CPUs: the median step (the least to the most)")
         for rank in range(given.ranks):
             rows = [line.split() for line in Path(folder, f"rank{rank}").read_text().splitlines()]

@@ -3,6 +3,7 @@
 import ctypes
 import gzip
 import platform
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -191,7 +192,23 @@ def test_a_window_on_cpus_frees_no_room_in_which_the_job_then_runs_faster(tmp_pa
     told = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=120)
     assert told.returncode == 0, told.stderr
     before, after = map(float, told.stdout.split()[-2:])
-    assert after - before < 6  # 97 MiB where a window's records are freed
+    assert after - before < 16  # 97 MiB where a window's records are freed
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="room is made in glibc's heap")
+def test_recorded_steps_on_cpus_take_no_fresh_pages_for_what_records_are_laid_into(tmp_path: Path) -> None:
+    """5,500 page faults a recorded step, and none in others, made steps of 55 ms 140 on a virtual machine."""
+
+    def recorded(room: str) -> tuple[float, float]:
+        command = [sys.executable, "-m", "tests.fresh_pages", str(tmp_path / room), room]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert told.returncode == 0, told.stderr
+        window, after = ([int(one) for one in line.split()] for line in told.stdout.splitlines()[-2:])
+        return statistics.median(window), statistics.median(after)
+
+    (window, after), (window_without, after_without) = recorded("with"), recorded("without")
+    assert window < 100 and window_without > 2_000
+    assert after > after_without / 4  # the room goes with the window: it is no gift to the steps after it
 
 
 def test_the_devices_tracing_library_is_let_go_once_after_the_last_window(

@@ -21,9 +21,11 @@ from torch.profiler import _KinetoProfile, record_function
 
 from scalescope.records.steps.garbage import GarbageCollection
 from scalescope.records.steps.recording import RecordedWindow, WhyFewer
+from scalescope.train.measure.memory import leave_out, peak_bytes
 from scalescope.train.measure.schedule import Window
 from scalescope.train.measure.tracing.garbage import GarbageWatch
 from scalescope.train.measure.tracing.profile import let_go, prepared_profile
+from scalescope.train.measure.tracing.room import Room
 from scalescope.train.measure.tracing.trace_budget import TraceBudget
 from scalescope.train.settings import ProfilerConfig
 
@@ -55,7 +57,8 @@ class Tracer:
 
     A job on CPUs has its activations from malloc, and what is freed amid them changes what they cost: into the room of
     a window's records, 3.4 KB each, they fall from then on, and need no fresh pages (0 page faults a step for 5,000 to
-    10,000, 107 ms for 130, of a CNN on glibc). So there, records are kept until the tracer goes.
+    10,000, 107 ms for 130, of a CNN on glibc). So there, records are kept until the tracer goes; and what they take is
+    free ahead of a window, see `Room`.
 
     Kineto writes each as soon as it has ended, before anything else is recorded: how a device's time stamps become the
     host's is one for the whole process, and the next recording's would put all of them outside of time.
@@ -90,6 +93,7 @@ class Tracer:
         self._kept: list[_KinetoProfile] = []
         self._kept_events = 0
         self._garbage = GarbageWatch()
+        self._room = Room() if device.type == "cpu" else None
         self._attached = False  # whether the device's tracing library is, since a recording
         self.remarks: list[str] = []
 
@@ -109,17 +113,28 @@ class Tracer:
         if step == window.first and self._budget.wants_count and window.active - window.first > 1:
             self._counting = self._prepare()
             self._counting.start_trace()
+            if self._room is not None:
+                self._room.count()
             return
         if self._open is None and not self._fit(window):
             return
-        self._open = self._open or self._prepare()
+        if self._open is None:
+            self._open = self._prepare()
+            if self._room is not None:
+                before = peak_bytes(self._device)
+                if self._room.make(self._end - window.active):
+                    leave_out(before)
         if step == window.active:
             self._open.start_trace()
+            if self._room is not None:
+                self._room.count()
             self._garbage.start()
 
     def after(self, window: Window, step: int) -> None:
         """End the recording after a window's last step."""
         if self._counting is not None:
+            if self._room is not None:
+                self._room.counted(1, first=True)
             self._counting.stop_trace()
             self._count(self._counting, 1)
             self._keep(self._counting, 1)
@@ -139,6 +154,8 @@ class Tracer:
             self._open.stop_trace()
             self._garbage.stop()
             self._open = None
+            if self._room is not None:
+                self._room.give_back()
 
     def let_go(self) -> None:
         """Let go of the device's tracing library, which slows a job down for as long as it is attached.
@@ -180,6 +197,8 @@ class Tracer:
         assert self._open is not None
         steps = list(range(window.active, end))
         collections = self._garbage.stop()
+        if self._room is not None:
+            self._room.counted(len(steps))
         self._open.stop_trace()
         if self._budget.events_per_step is None:
             self._count(self._open, len(steps))
@@ -190,6 +209,8 @@ class Tracer:
         self._done.append(_Recorded(recorded, written, end if unfinished else None, collections))
         self._keep(self._open, len(steps))
         self._open = None
+        if self._room is not None:
+            self._room.give_back()
 
     def _written(self, profile: _KinetoProfile, steps: list[int]) -> BinaryIO | OSError | RuntimeError:
         """Let Kineto write a window; a failure is kept for whoever wants the trace, and ends no job."""

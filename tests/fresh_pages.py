@@ -1,0 +1,56 @@
+"""A job on a CPU whose gradients are dense and large, recorded by a tracer: how many fresh pages its steps take.
+
+Run as `python -m tests.fresh_pages FOLDER with|without`: prints the page faults of steps before its
+window, in it, and after it, a line each.
+"""
+
+import resource
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.kineto import Tracer
+from scalescope.train.measure.tracing.room import Room
+from tests.train_runs import compose
+
+_WINDOW = Window.of(12, 2, 8)
+
+
+def main(folder: Path, room: str) -> None:
+    torch.set_num_threads(1)
+    if room == "without":
+        Room.make = lambda self, steps: 0  # type: ignore[method-assign]
+    tables = nn.ModuleList(nn.EmbeddingBag(12_000, 32, mode="sum") for _ in range(8))
+    optimizer = torch.optim.Adagrad(tables.parameters(), lr=0.01)
+    tracer = Tracer(compose().profiler, torch.device("cpu"), 0, {}, lambda: folder)
+    faults = []
+    for step in range(_WINDOW.end + 8):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        ids = torch.randint(0, 12_000, (256, 8))
+        window = _WINDOW if step in _WINDOW else None
+        if window is not None:
+            tracer.before(window, step)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        with tracer.step(window, step):
+            optimizer.zero_grad()
+            values = [table(ids) for table in tables]
+            for row in torch.stack(values).sum(0).detach()[:64]:  # small operators, as a metric has
+                row.sum().item()
+            torch.stack(values).square().mean().backward()
+            optimizer.step()
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        if window is not None:
+            tracer.after(window, step)
+    for part in (
+        faults[_WINDOW.first - 6 : _WINDOW.first],
+        faults[_WINDOW.active : _WINDOW.end],
+        faults[_WINDOW.end + 2 :],
+    ):
+        print(*part)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
