@@ -105,6 +105,19 @@ def test_a_host_bound_job_may_be_called_that_first_but_not_only() -> None:
     assert alone.first_right and not alone.found
 
 
+def test_which_of_two_causes_costs_more_is_known_no_better_than_they_are() -> None:
+    """A stall of 5.4 ms (4.4 to 7.7) came first where launching cost 6.9, and 4.5 to 8.4 in the stretches beside it."""
+    limits = {"samples": 8, "step_ms": [14.0, 14.2], "host_ms": [14.5, 14.1], "device_ms": 7.1, "no_sync_ms": None}
+    stall: dict[str, Any] = {"cost_ms": 5.4, "cost_low_ms": 4.4, "cost_high_ms": 7.7, "limits": limits}
+    steps = {pace: [[[ms] * 5 for ms in (pace, pace + 2.0, pace)]] * 2 for pace in (11.6, 16.6)}
+    found = [finding("own_work", 1, 5.4, 4.4, 7.7), finding("host_bound", None, 6.9, 6.0, 7.5)]
+    assert scored(found, **stall, step_ms_untraced_undisturbed=steps[11.6]).first_right is True
+    assert scored(found[::-1], **stall, step_ms_untraced_undisturbed=steps[11.6]).first_right is True
+    dear = {**limits, "step_ms": [17.0, 17.0]}
+    sure = {**stall, "limits": dear, "step_ms_untraced_undisturbed": steps[16.6]}
+    assert scored(found, **sure).first_right is False
+
+
 def test_a_job_that_nothing_disturbs_and_whose_hosts_bound_it_is_host_bound() -> None:
     limits = {"samples": 8, "step_ms": [20.6, 20.8], "host_ms": [20.0, 21.2], "device_ms": 12.9, "no_sync_ms": None}
     facts: dict[str, Any] = {"code": "nothing", "rank": None, "cost_ms": 0.0, "cost_low_ms": 0.0, "cost_high_ms": 0.0}

@@ -7,7 +7,8 @@ of the measured cost; and its interval must cover the cost (meet the interval th
 be no wider than ±25%. A cause that costs less than 1% of the step is none: then, as for undisturbed jobs, the one
 finding must be `nothing`. Where the job has something else wrong with it that costs as much (`others` of the truth, and
 what its limits show: a job whose step is longer than its devices take is host-bound, whatever is injected, and where
-nothing is), that may come first, and the injected cause among the rest.
+nothing is), that may come first, and the injected cause among the rest. Which of two costs more is known no better than
+both are: where their intervals overlap either may come first.
 A truth that the untraced steps could not settle, since hosts or clocks varied by more than the cause costs, judges no
 first finding and no size; nor does one that is known to worse than ±25% judge a size.
 
@@ -99,7 +100,8 @@ def expected(truth: Truth) -> list[Expected]:
         causes.append(Expected(codes, ranks, truth.cost_ms, truth.cost_low_ms, truth.cost_high_ms))
     for one in truth.causes_beside:
         if one["cost_ms"] >= LEAST_SHARE * truth.step_ms:
-            causes.append(Expected((one["code"],), (one["rank"],), one["cost_ms"], one["cost_ms"], one["cost_ms"]))
+            low, high = one.get("low_ms", one["cost_ms"]), one.get("high_ms", one["cost_ms"])
+            causes.append(Expected((one["code"],), (one["rank"],), one["cost_ms"], low, high))
     return causes
 
 
@@ -115,7 +117,9 @@ def state(truth: Truth) -> str:
 
 
 def is_first_right(truth: Truth, findings: Sequence[Finding]) -> bool | None:
-    """Whether the first finding is a true cause that nothing else outweighs; None where the truth is not settled."""
+    """Whether the first finding is a true cause that nothing else outweighs for sure, by what is known of both costs;
+    None where the truth is not settled.
+    """
     if state(truth) == UNSETTLED:
         return None
     causes = expected(truth)
@@ -123,8 +127,8 @@ def is_first_right(truth: Truth, findings: Sequence[Finding]) -> bool | None:
         return [one.code for one in findings] == ["nothing"]
     if not findings:
         return False
-    most = max(one.cost_ms for one in causes)
-    return any(one.named_by(findings[0]) and one.cost_ms >= AS_LARGE * most for one in causes)
+    most = max(one.low_ms for one in causes)
+    return any(one.named_by(findings[0]) and one.high_ms >= AS_LARGE * most for one in causes)
 
 
 def accusations(truth: Truth, findings: Sequence[Finding]) -> list[str]:

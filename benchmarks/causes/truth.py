@@ -92,11 +92,24 @@ class Truth:
 
     @property
     def causes_beside(self) -> list[dict[str, Any]]:
-        """What else costs time: what was written, and launching, where the undisturbed job's limits show it."""
+        """What else costs time: what was written, and launching, where the undisturbed job's limits show it.
+
+        Hosts have a pace of their own from one minute to the next: what launching costs lies between what it did in
+        the undisturbed stretches around the cause (`low_ms`, `high_ms`), and what it did as the limits were measured.
+        """
         others = [one for one in self.others if one["code"] != "host_bound" or not hosts_are_ahead(self.limits)]
-        if self.code == "host_bound" or any(one["code"] == "host_bound" for one in others):
-            return others
-        return [*others, *launching(self.limits)]
+        if self.code != "host_bound" and not any(one["code"] == "host_bound" for one in others):
+            others += launching(self.limits)
+        return [
+            {**one, **self._launching_around(one["cost_ms"])} if one["code"] == "host_bound" else one for one in others
+        ]
+
+    def _launching_around(self, cost_ms: float) -> dict[str, float]:
+        if not self.limits:
+            return {}
+        stretches = over_ranks(self.step_ms_untraced_undisturbed)
+        costs = [cost_ms, *(float(np.median(steps)) - self.limits["device_ms"] for steps in stretches)]
+        return {"low_ms": max(0.0, min(costs)), "high_ms": max(costs)}
 
     def write(self, folder: Path) -> None:
         """Write it beside the traces, whole or not at all."""
