@@ -279,10 +279,10 @@ def recurring_words(one: RecurringChange, here: str, there: str) -> str:
 def _how_often(one: RecurringChange, here: str, there: str) -> str:
     collecting = ", as Python collects its garbage" if _collects(one) else ""
     if 1 in (one.baseline_every, one.other_every):
-        (first, its, each), (second, *rest) = [
-            (there, one.other_every, one.other_each_ms), (here, one.baseline_every, one.baseline_each_ms)
-        ][:: 1 if one.other_every is not None else -1]  # fmt: skip
-        return f"In {first} {_by_the_loop(its, each)}, and in {second} {_by_the_loop(*rest)}"
+        theirs = f"In {there} {_by_the_loop(one.other_every, one.other_each_ms)}"
+        ours = f"In {here} {_by_the_loop(one.baseline_every, one.baseline_each_ms)}"
+        first, then = (theirs, ours) if one.other_every is not None else (ours, theirs)
+        return f"{first}, and {then.replace('In', 'in', 1)}"
     if one.other_every is None:
         each = f"{milliseconds(one.baseline_each_ms)} longer{collecting}"
         return f"In {here} every {ordinal(one.baseline_every or 0)} step takes {each}, and in {there} none does"
