@@ -278,7 +278,9 @@ def gloo_job(*transfers_ms: list[float], compute_ms: float = 60.0) -> GlooJob:
 
 
 def test_transfer_that_is_what_the_job_sends_is_told_as_that_and_not_as_a_fault(tmp_path: Path) -> None:
-    """Before, a job that nothing is the matter with began with `exposed transfer costs at most 30.0 ms of …`."""
+    """Before, a job that nothing is the matter with began with `exposed transfer costs at most 30.0 ms of …`, and to
+    send less was what may help most, as if that were a cure.
+    """
     verdict = run_verdict(analysed(gloo_job(*[[7.5] * 4] * 6).write(tmp_path)))
     _, told = verdict.headline.split(": ", 1)
     assert (
@@ -286,6 +288,7 @@ def test_transfer_that_is_what_the_job_sends_is_told_as_that_and_not_as_a_fault(
     )
     assert told.endswith("hat is what the job sends, and no fault is found in it.")
     assert verdict.advice.startswith("send less, or less often: at most 30.0 ms a step")
+    assert verdict.advice.endswith("; that changes what the job does, and mends no fault.")
 
 
 @pytest.mark.parametrize("transfers_ms", [(17.7, 11.2, 9.4), (23.4, 14.3, 8.1), (16.1, 8.6, 3.0), (7.1, 7.3, 7.0)])

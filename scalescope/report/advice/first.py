@@ -6,6 +6,8 @@ In a study, what its step grew by comes before that. A page's first card and its
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from scalescope.report.advice.unsteady import in_more_windows, measure_again
 from scalescope.report.drawing.numbers import milliseconds, percent, rank_names
 from scalescope.report.sentences import WORTH_SAYING
@@ -20,7 +22,7 @@ from scalescope.report.views import (
     waterfall_steps,
 )
 from scalescope.scaling.answer import Advice, RunAnalysis
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import EXPOSED_TRANSFER, Finding
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.study_answer import GrownCoreWaits, Waterfall
@@ -78,9 +80,11 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         alone = f". Of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return BestAdvice(f"{measure_again([run])}{alone}.")
     if first is not None and _tells_of_waits(run.findings[0]) and first.code == "host_bound":
-        return BestAdvice(f"{_of_compute(run.findings[0])}.")
+        return BestAdvice(f"{_where_it_goes(run.findings[0], run)}.")
     if first is not None and run.findings[0].code == "nothing":
-        return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.", finding=first)
+        return BestAdvice(
+            f"{_where_it_goes(run.findings[0], run)}; beyond that, {best_to_do(run, first)}.", finding=first
+        )
     if first is not None:
         more = finding_text.more_steps(run.findings)
         beside = finding_text.beside_waits(run.findings) if first is run.findings[0] else None
@@ -92,7 +96,7 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if slowed_by_profiling(run) and not _knows_as_run(run):
         return BestAdvice(f"{_PROFILE_AGAIN}.")
     if run.findings and run.findings[0].remedy is not None:
-        return BestAdvice(f"{_of_compute(run.findings[0])}.")
+        return BestAdvice(f"{_where_it_goes(run.findings[0], run)}.")
     if remedy and run.replay is not None and run.replay.faithful:
         tried = "No setting that the replay can try is sure to bring 0.5% of the step."
         return BestAdvice(f"{remedy} {tried}", is_remedy=True)
@@ -197,8 +201,15 @@ def _tells_of_waits(finding: Finding) -> bool:
     return finding.code == "nothing" and finding.remedy is not None and finding.remedy.cure == "profile_longer"
 
 
-def _of_compute(finding: Finding) -> str:
+def _where_it_goes(finding: Finding, run: RunAnalysis) -> str:
+    """Return what helps where no cause is found: about what the first sentence says that the step goes to, with how
+    much that is where it is transfer.
+    """
     told = f"{cure_text(finding.remedy)}; " if finding.remedy is not None else ""
+    sent = next((row for row in finding.evidence if row.name == EXPOSED_TRANSFER), None)
+    if sent is not None and finding.remedy is not None and finding.remedy.cure == "send_less":
+        bound = replace(finding, ms=sent.ms, fraction=sent.share, at_most=True)
+        told = f"{finding_text.todo(bound, run)}; "
     return f"{told}{finding_text.todo_elsewhere(finding)}"
 
 

@@ -259,17 +259,18 @@ ON_CPUS: dict[Cure, CureText] = {
 _BY_NCCL = CureText(
     "let NCCL (RCCL) move what is on GPUs: gloo takes it through the hosts", "init_process_group('nccl')"
 )
+_SEND_LESS = CureText(
+    "send less, or less often",
+    "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches",
+)
 BY_BACKEND: dict[str | None, dict[Cure, CureText]] = {
     "gloo": {"look_at_links": _BY_NCCL, "fewer_channels": _BY_NCCL},
     "mpi": {"look_at_links": _LINKS_OF_HOSTS},
 }
 #: Where all ranks are on one host, whatever moves their data: between them there is no interface to choose.
-ON_ONE_HOST: dict[Cure, CureText] = {
-    "send_less": CureText(
-        "send less, or less often",
-        "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches",
-    ),
-}
+ON_ONE_HOST: dict[Cure, CureText] = {"send_less": _SEND_LESS}
+#: What gloo's interface is nothing to.
+_OTHER_INTERFACES = ("nccl", "mpi")
 _CORES_THAT_SEND = CureText(
     "leave cores to the threads that move the data",
     "fewer ranks on the host, or OMP_NUM_THREADS below a rank's cores; nothing else on it meanwhile",
@@ -418,7 +419,8 @@ def _of(remedy: Remedy, several: bool = False) -> CureText:
         return _MPI_ON_ONE_HOST if remedy.one_host and own[remedy.cure] is _LINKS_OF_HOSTS else own[remedy.cure]
     if remedy.inference and remedy.cure in INFERENCE:
         return INFERENCE[remedy.cure]
-    return ON_ONE_HOST.get(remedy.cure, CURES[remedy.cure]) if remedy.one_host else CURES[remedy.cure]
+    one_host = remedy.one_host or remedy.backend in _OTHER_INTERFACES
+    return ON_ONE_HOST.get(remedy.cure, CURES[remedy.cure]) if one_host else CURES[remedy.cure]
 
 
 def cure_what(remedy: Remedy) -> str:

@@ -61,6 +61,8 @@ _GOES_WITH = {"host_bound": "where other causes, or queued kernels, hide it"}
 #: What a code is called where it is of the hosts of all ranks.
 _OF_HOSTS: dict[Code, str] = {"host_stall": "stalled hosts", "host_starved": "starved hosts"}
 _WAITS = "that waits for it"
+#: What is said behind advice against what the job is.
+_NO_FAULT = "; that changes what the job does, and mends no fault"
 _MORE = "profile more steps (active=20)"
 
 
@@ -326,6 +328,7 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
     if finding.ms is not None:
         size = f": {cost(finding)} a step{share(finding, run)}{provided(finding)}{nothing}"
     more = "; and record more steps" if is_of_one_step(finding) else ""
+    more += _NO_FAULT * is_all_of_it(finding)
     return f"{cure_of(finding)}{size}{by_itself(finding)}{more}"
 
 

@@ -119,9 +119,8 @@ def bare_communication(finding: Finding, exposed_ms: float, step: str) -> str:
     if not told:
         return ""
     parts = listing([_NAMES[row.name] + (f" ({milliseconds(row.ms or 0.0)})" if len(told) > 1 else "") for row in told])
-    bare = (
-        f"{milliseconds(exposed_ms)} of the {step} are {parts} that nothing hides, and no single cause of it is found."
-    )
+    whole_ms = exposed_ms if len(told) > 1 else told[0].ms or 0.0  # of one alone its own: the other is not called by it
+    bare = f"{milliseconds(whole_ms)} of the {step} are {parts} that nothing hides, and no single cause of it is found."
     return f"{bare}{_who_waits(finding)}" if any(row.name == EXPOSED_WAIT for row in told) else bare
 
 

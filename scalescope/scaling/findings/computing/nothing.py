@@ -75,7 +75,7 @@ def nothing(scene: Scene) -> Finding:
         low_ms=None,
         high_ms=None,
         evidence=tuple(rows),
-        remedy=Remedy(cure=_cure(scene, wasteful, waits=_are_waits(rows))),
+        remedy=Remedy(cure=_cure(scene, wasteful, rows)),
         backed="replay",
     )
 
@@ -113,13 +113,18 @@ def _are_waits(rows: Sequence[EvidenceRow]) -> bool:
     return wait > 0 and wait >= _WAITS * exposed
 
 
-def _cure(scene: Scene, wasteful: Sequence[EvidenceRow], *, waits: bool) -> Cure:
-    """Return what mends the costliest habit that a setting mends, in the settings' own framework; of `waits`, what
-    tells whose they are.
+def _are_transfer(rows: Sequence[EvidenceRow]) -> bool:
+    """Tell whether what nothing hides is told to be transfer, for the most part: it is what is said first."""
+    return any(row.name == EXPOSED_TRANSFER for row in rows) and not _are_waits(rows)
+
+
+def _cure(scene: Scene, wasteful: Sequence[EvidenceRow], rows: Sequence[EvidenceRow]) -> Cure:
+    """Return what mends the costliest habit that a setting mends, in the settings' own framework; else what has to do
+    with what is said first: of waits, what tells whose they are, and of transfer, to send less.
     """
     mended = [row for row in wasteful if row.name in _CURES]
     if not mended or scene.analysis.framework != "torch":
-        return "profile_longer" if waits else "faster_kernels"
+        return "profile_longer" if _are_waits(rows) else "send_less" if _are_transfer(rows) else "faster_kernels"
     return _CURES[max(mended, key=lambda row: row.ms or 0.0).name]
 
 
