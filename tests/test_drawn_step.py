@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from scalescope.records.rows import StepRow
 from scalescope.report.timeline.drawn import timeline_sentence
 from scalescope.scaling.analyze import analyze
@@ -12,14 +14,21 @@ from tests.gloo_traces import GlooJob
 from tests.report_samples import run_with_traces
 
 
-def _window(path: Path, steps: range, *, save_ms: float = 0.0, late_ms: float = 0.0) -> Path:
-    """Write a window of which rank 0 writes for `save_ms` at the end of every 6th step, and rank 1 sleeps in each."""
+def _window(
+    path: Path, steps: range, *, save_ms: float = 0.0, late_ms: float = 0.0, other_late_ms: float = 0.0
+) -> Path:
+    """Write a window of which rank 0 writes for `save_ms` at the end of every 6th step, and rank 1 sleeps in each.
+
+    `other_late_ms`: for how much longer rank 1 computes in those that save.
+    """
     job = GlooJob()
     for number in steps:
         job.step(number)
         job.sleep(1, late_ms)
         for at in range(24):
             job.compute(3.5, ("aten::linear", "aten::gelu", "aten::mul", "aten::add")[at % 4])
+        if other_late_ms and number % 6 == 5:
+            job.compute(other_late_ms, rank=1)
         job.all_reduce(2.0 + number % 3 / 10)
         job.compute(3.0, "aten::lerp_")
         if number % 6 == 5:
@@ -50,10 +59,29 @@ def test_a_step_that_saves_is_drawn_where_that_is_told_first(tmp_path: Path) -> 
     assert answer.recurring is not None and drawn.step % 6 == 5
     assert {one.rank for one in drawn.ranks if "late" in one.why} == {0}
     said = "is drawn since it shows what makes every 6th step longer, which is told first: 2 of 8 steps"
-    assert timeline_sentence(drawn).startswith(f"Step {drawn.step}, 149.4 ms with recording, {said}")
-    assert "that all ranks recorded whole do; the median of all is 89.3 ms. Both ranks are drawn" in timeline_sentence(
-        drawn
-    )
+    whose = "209.4 ms on rank 0 and 89.4 ms on rank 1"  # before, 149.4 ms: the mean of the two, and no rank's step
+    assert timeline_sentence(drawn).startswith(f"Step {drawn.step}, {whose} with recording, {said}")
+    median = "that all ranks recorded whole do; the median of all is 89.3 ms, in the mean of the ranks. Both ranks"
+    assert median in timeline_sentence(drawn)
+
+
+def test_who_makes_the_drawn_step_longer_is_said_also_where_it_waits_for_another_in_it(tmp_path: Path) -> None:
+    """*Nothing sets it apart* stood under both ranks of a step that was drawn for what rank 0 does at its end."""
+    window = _window(tmp_path / "traces", range(22, 32), save_ms=120.0, other_late_ms=6.0)
+    answer, drawn = _drawn(tmp_path, [window], save_ms=120.0)
+    assert answer.recurring is not None and answer.recurring.rank == 0 and drawn.step % 6 == 5
+    assert [one.why for one in drawn.ranks] == [["cause"], []]
+    assert timeline_sentence(drawn).endswith("Both ranks are drawn; rank 0 makes it longer.")
+
+
+def test_the_length_of_a_drawn_step_is_one_where_ranks_are_alike_and_of_many_the_ends(tmp_path: Path) -> None:
+    _, drawn = _drawn(tmp_path, [_window(tmp_path / "traces", range(22, 32))])
+    mean = f"Step {drawn.step}, {drawn.step_ms:.1f} ms with recording: "
+    assert timeline_sentence(drawn).startswith(mean)
+    lengths = {0: 100_000_000, 1: 140_000_000, 2: 105_000_000}
+    ranks = [replace(drawn.ranks[0], rank=rank, length=length) for rank, length in lengths.items()]
+    apart = timeline_sentence(replace(drawn, ranks=ranks, step_ms=115.0))
+    assert apart.startswith(f"Step {drawn.step}, from 100.0 ms on rank 0 to 140.0 ms on rank 1 with recording: ")
 
 
 def test_a_step_that_saves_is_drawn_of_the_window_that_met_one(tmp_path: Path) -> None:

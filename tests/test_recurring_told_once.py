@@ -8,15 +8,19 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.as_run import as_run_sentence, step_of_job
+from scalescope.report.as_run import as_run_sentence, shown_step, step_of_job
+from scalescope.report.markdown import for_an_issue
+from scalescope.report.panels.advice import findings_table
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text.findings import listed
 from scalescope.report.text.recurring import beside_recurring
+from scalescope.report.top.colours import meaning
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EXPOSED, IDLE, Finding, Remedy
 from scalescope.scaling.findings.of_rows.recurring import lead_before_launching, leads
+from scalescope.scaling.found import as_whatif
 from tests.gloo_traces import GlooJob
 from tests.report_samples import run_with_traces
 
@@ -167,6 +171,7 @@ def test_launching_as_any_eager_step_has_it_is_no_news_behind_what_recurs(tmp_pa
     ]  # fmt: skip
     run.recurring.mean_ms, run.recurring.longer_low_ms = 7.0, 12.0
     assert lead_before_launching(run)
+    assert [row[0] for row in findings_table(run).rows] == ["every 6th step"]
     verdict = run_verdict(run)
     told = " ".join([verdict.headline, *verdict.sentences, verdict.advice])
     assert "launch" not in told and verdict.advice.startswith("see what every 6th step does"), told
@@ -174,3 +179,48 @@ def test_launching_as_any_eager_step_has_it_is_no_news_behind_what_recurs(tmp_pa
     run.recurring.longer_low_ms = 0.0
     run.recurring.mean_ms = 4.0
     assert not leads(run) and "launching" in run_verdict(run).headline
+
+
+def test_what_recurs_has_its_row_among_what_costs_the_step_and_little_launching_has_none(tmp_path: Path) -> None:
+    """*Rows are in the order of what they cost* stood under a table without the 8.7 ms of the first sentence, and with
+    launching of 4.3 ms that no terminal listed; `whatif` had it, too.
+    """
+    run = _saves_between_operators(tmp_path, {23: 60.0, 29: 60.0})
+    found = run.recurring
+    assert found is not None
+    stall = Finding(code="host_stall", rank=0, ms=3.0, low_ms=1.0, high_ms=5.0, backed="replay", fraction=0.03,
+                    remedy=Remedy(cure="look_at_host", on_cpu=True))  # fmt: skip
+    launching = Finding(code="host_bound", ms=6.0, low_ms=6.0, high_ms=6.0, backed="replay", at_most=True,
+                        fraction=0.06, remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
+    run.findings = [stall, launching]
+    assert leads(run) and listed(run) == [stall]
+    table = findings_table(run)
+    keys = [column.key for column in table.columns]
+    first, second = (dict(zip(keys, row, strict=True)) for row in table.rows)
+    assert (first["what"], first["rank"], first["gain_ms"]) == ("every 6th step", 0, found.mean_ms)
+    assert (first["of_step"], second["what"]) == ("mean", "a stalled host")
+    share = found.mean_ms / found.longer_ms
+    assert (
+        first["interval_ms"] == f"{share * (found.longer_low_ms or 0):.2f} to {share * (found.longer_high_ms or 0):.2f}"
+    )
+    assert str(first["because"]).startswith("every 6th step takes ") and "in the mean" not in str(first["because"])
+    assert [one.what for one in as_whatif("x", run).predictions] == ["without host_stall of rank 0"]
+    lines = for_an_issue([run])
+    assert "1. every 6th step takes " in lines and "2. rank 0, a stalled host: 3.0 ms" in lines
+    assert "launching" not in lines
+    run.findings = [launching]  # by itself it is all that there is to take out
+    assert [one.what for one in as_whatif("x", run).predictions] == ["without host_bound, at most"]
+
+
+def test_a_colour_tells_of_what_recurs_as_of_what_was_found(tmp_path: Path) -> None:
+    """Of a step that lost 18% to what recurs and 3% to what was found, an edge said: more than 30% of it."""
+    run = _saves_between_operators(tmp_path, {23: 160.0, 29: 45.0})
+    stall = Finding(code="host_stall", rank=0, ms=3.0, low_ms=1.0, high_ms=5.0, backed="replay", fraction=0.03,
+                    remedy=Remedy(cure="look_at_host", on_cpu=True))  # fmt: skip
+    run.findings = [stall]
+    for one in shown_step(run):
+        parts = one.exposed_transfer_ms + one.exposed_wait_ms + one.idle_data_ms
+        one.compute_ms = 0.62 * one.window_ms
+        one.idle_launch_ms = one.window_ms - one.compute_ms - parts
+    assert leads(run) and run_verdict(run).level == "fair"
+    assert meaning("poor", "step").endswith("is lost to what was found, or most of that is not explained")

@@ -155,7 +155,7 @@ def test_a_share_is_of_the_step_that_is_named_beside_it(run: RunAnalysis) -> Non
         share = f", {percent(one.fraction)} of the {whole}"
         assert share in line(one, run) and share in todo(one, run)
         assert share in shown(run) or one not in listed(run)  # little launching is said where nothing else is
-    table = findings_table(run.findings, run)
+    table = findings_table(run)
     at = [column.key for column in table.columns].index("of_step")
     assert {row[at] for row in table.rows} - {None} <= {"without recording", "mean"}
 

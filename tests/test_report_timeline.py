@@ -131,7 +131,10 @@ def test_a_redacted_page_names_no_path_in_it(timeline: StepTimeline) -> None:
 def test_it_is_drawn_zoomed_and_told_by_mouse_and_keyboard(page: Path) -> None:
     still = open_page(page)
     assert still.console == []
-    assert '<figure class="timeline live"' in still.dom and "The whole step, 80.7" in still.dom
+    assert (
+        '<figure class="timeline live"' in still.dom
+        and "From the first rank's begin to the last one's end, 80.7" in still.dom
+    )
     act = """
       const figure = document.querySelector(".timeline"), canvas = figure.querySelector("canvas");
       document.querySelector("#timeline details").open = true;
@@ -155,7 +158,7 @@ def test_it_is_drawn_zoomed_and_told_by_mouse_and_keyboard(page: Path) -> None:
     assert re.search(r"[\d.]+ ms to [\d.]+ ms: 29\.0\d ms of it", told["zoomed"]), told
     assert re.search(r": 64\.\d+ ms of it", told["wheeled"]), told
     assert re.search(r"µs at|ms at", told["told"]), told
-    assert "The whole step, 80.7" in seen.dom
+    assert "From the first rank's begin to the last one's end, 80.7" in seen.dom
 
 
 @pytest.mark.job

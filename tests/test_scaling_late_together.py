@@ -56,7 +56,7 @@ def test_whatever_shows_a_cause_of_two_ranks_names_both_and_says_that_one_alone_
     assert all(one.lost_ms == run.findings[0].ms for one in run.stragglers)
     assert (run.advice[0].rank, run.advice[0].ranks) == (0, [0, 2])
     assert [one.what for one in as_whatif("x", run).predictions] == ["without own_work of ranks 0, 2"]
-    assert findings_table(run.findings, run).rows[0][:2] == ["work of their own", "0, 2"]
+    assert findings_table(run).rows[0][:2] == ["work of their own", "0, 2"]
     assert "ranks 0 and 2" in for_an_issue([run])
     drawn = late_rank(run)
     assert drawn is not None and drawn.ranks == (0, 2) and drawn.ms == pytest.approx(4.0, rel=0.05)

@@ -12,10 +12,14 @@ from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
 from scalescope.report.text.beside import beside_sentences
 from scalescope.report.text.late.together import by_itself, cure_of
+from scalescope.report.text.recurring import recurring_advice, recurring_clause, with_doing
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import efficiency_table, partition_table, run_label, waterfall_table
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.of_rows.recurring import place
 from scalescope.scaling.study_answer import Answer, StudyAnalysis
 
 _ZEROS = [*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"]
@@ -60,11 +64,7 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
         yield f"<sub>{escaped(_about(run))}</sub>"
         yield ""
         yield from _verdict(run_verdict(run))
-    for number, finding in enumerate(text.listed(run), 1):
-        yield f"{number}. {escaped(text.line(finding, run, run.findings))}"
-        if finding.remedy is not None:
-            elsewhere = text.todo_elsewhere(finding)
-            yield f"   {escaped(cure_of(finding))}{by_itself(finding)}; in a loop of your own: {escaped(elsewhere)}"
+    yield from _listed(run)
     yield ""
     if run.ranks and run.quality.verdict != "unusable" and not is_shown_alone(run):
         table, _ = partition_table(run).without_zero_columns(_ZEROS)
@@ -83,6 +83,23 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
         yield ""
     for reason in run.quality.reasons if run.quality.verdict == "good" else ():
         yield f"- {escaped(reason)}"
+
+
+def _listed(run: RunAnalysis) -> Iterator[str]:
+    """Yield what costs the step, most costly first, with what to do about it; steps that recur in their place."""
+    findings = text.listed(run)
+    entries: list[Finding | RecurringSteps] = list(findings)
+    if (at := place(findings, run)) is not None and run.recurring is not None:
+        entries.insert(at, run.recurring)
+    for number, one in enumerate(entries, 1):
+        if isinstance(one, RecurringSteps):
+            yield f"{number}. {escaped(with_doing(recurring_clause(one), one))}"
+            yield f"   {escaped(recurring_advice(one))}"
+            continue
+        yield f"{number}. {escaped(text.line(one, run, run.findings))}"
+        if one.remedy is not None:
+            elsewhere = text.todo_elsewhere(one)
+            yield f"   {escaped(cure_of(one))}{by_itself(one)}; in a loop of your own: {escaped(elsewhere)}"
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:

@@ -54,6 +54,7 @@
     figure.querySelector(".stage").append(canvas, tip);
     figure.append(said);
     figure.querySelector(".keys").hidden = false;
+    const ranks = lanes.filter((one) => one.rank).length;
     let [from, to] = [0, data.length];
     const narrowest = Math.max(20, data.length / 200000);
     const plot = () => canvas.clientWidth - data.left;
@@ -133,7 +134,8 @@
         pen.textAlign = "left";
       }
       const whole = to - from >= data.length * 0.999;
-      said.textContent = whole ? `The whole step, ${time(data.length * data.unit)}.`
+      const all = ranks > 1 ? "From the first rank's begin to the last one's end" : "The whole step";
+      said.textContent = whole ? `${all}, ${time(data.length * data.unit)}.`
         : `${time(from * data.unit)} to ${time(to * data.unit)}: ${time((to - from) * data.unit)} of it.`;
     }
 

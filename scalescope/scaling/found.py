@@ -10,6 +10,7 @@ from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.finding import Finding, ranks_of
 from scalescope.scaling.findings.add import add_findings
+from scalescope.scaling.findings.of_rows.recurring import told_of
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target
 from scalescope.scaling.replay.whatif.prediction import NothingFound, Prediction, WhatIf
@@ -40,7 +41,8 @@ def as_whatif(name: str, analysis: RunAnalysis, *, gradients: bool = False) -> W
     step = step_as_run(analysis)[0].value
     if analysis.unpriced is not None:
         return WhatIf(name=name, replay=analysis.replay, step_ms=step, unpriced=analysis.unpriced)
-    found = [one for one in analysis.findings if one.code != "nothing"]
+    every = [one for one in analysis.findings if one.code != "nothing"]
+    found = [one for one in told_of(analysis) if one.code != "nothing"] or every  # as they are listed, if any is
     nothing = None
     if analysis.findings and not found:
         nothing = NothingFound(exchanges=any(one.group_size != 1 for one in analysis.collectives), gradients=gradients)

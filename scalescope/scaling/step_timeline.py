@@ -17,8 +17,8 @@ SCHEMA = 1
 #: No timeline of ours is longer, uncompressed.
 _MOST_BYTES = 32 << 20
 
-#: Why a rank is shown: the others wait for it, it is like most, or it comes first.
-Why = Literal["late", "typical", "first"]
+#: Why a rank is shown: the others wait for it, or will in their next step; it is like most, or it comes first.
+Why = Literal["late", "cause", "typical", "first"]
 
 
 #: Which step is drawn: a typical one, or one that shows what comes first of the findings, which is of steps that recur,

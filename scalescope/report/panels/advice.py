@@ -11,15 +11,22 @@ from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import sentence
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
+from scalescope.report.text.cures import cure_elsewhere
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.of_step import of_step
-from scalescope.report.text.recurring import recurring_advice
+from scalescope.report.text.recurring import (
+    recurring_advice,
+    recurring_because,
+    recurring_name,
+    recurring_remedy,
+)
 from scalescope.report.text.scaling.scaling_loss import NOT_THE_SCALING, speeds_alone
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding
-from scalescope.scaling.findings.of_rows.recurring import leads
+from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.findings.of_rows.recurring import leads, place, told_of
 from scalescope.scaling.study_answer import TriedAdvice, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
@@ -28,10 +35,14 @@ _BY_COST = "Rows are in the order of what they cost. "
 _OF_STEADY_STEPS = ("measured_ms", "base_step_ms", "run_step_ms")
 
 
-def findings_table(findings: Sequence[Finding], run: RunAnalysis) -> Table:
-    """Return the findings of a run as a table, most costly first; of which step a share is, where any is of another."""
+def findings_table(run: RunAnalysis) -> Table:
+    """Return what is listed of a run as a table, most costly first, steps that recur in their place as on a terminal;
+    of which step a share is, where any is of another.
+    """
+    findings = told_of(run)
+    at, recurring = place(findings, run), run.recurring
     which = [of_step(run, one) if one.fraction is not None else None for one in findings]
-    other = any(which)
+    other = any(which) or at is not None
     columns = [
         Column("what", "what"),
         Column("rank", "rank", digits=0),
@@ -50,7 +61,21 @@ def findings_table(findings: Sequence[Finding], run: RunAnalysis) -> Table:
          f"{cure_of(one)}{by_itself(one)}" if one.remedy is not None else None, finding_text.todo_elsewhere(one)]
         for one, step in zip(findings, which, strict=True)
     ]  # fmt: skip
+    if at is not None and recurring is not None:
+        rows.insert(at, _recurring_row(recurring))
     return Table(columns, rows, {"rank": "no rank's alone", "gain_ms": "no time is lost by it"})
+
+
+def _recurring_row(found: RecurringSteps) -> list[Cell]:
+    """Return what steps that recur cost in the mean of all, as a row of the table of findings."""
+    low, high, share = found.longer_low_ms, found.longer_high_ms, found.mean_ms / found.longer_ms
+    interval = None if low is None or high is None else f"{share * low:.2f} to {share * high:.2f}"
+    known = found.doing.remedy if found.doing is not None else None
+    cure = known if known is not None and known.cure == "collect_less" else Remedy(cure="do_less_often")
+    return [
+        recurring_name(found), found.rank, recurring_because(found), found.mean_ms, interval,
+        found.mean_ms / (found.usual_ms + found.mean_ms), "mean", recurring_remedy(found), cure_elsewhere(cure),
+    ]  # fmt: skip
 
 
 def tried_table(tried: Sequence[TriedAdvice]) -> Table:
@@ -184,8 +209,8 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
     again = f"First {measure_again([answer])}." if unsteady and answer.unpriced is None else ""
     rows = f"{capitalized(recurring_advice(answer.recurring))}." if answer.recurring and leads(answer) else ""
     text = " ".join(filter(None, (doubt, rows, again, *telling)))
-    table = findings_table(answer.findings, answer)
-    order = _BY_COST if len(answer.findings) > 1 else ""
+    table = findings_table(answer)
+    order = _BY_COST if len(table.rows) > 1 else ""
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(
         f"advice-{answer.name}",

@@ -48,12 +48,10 @@ from scalescope.scaling.finding_order import (
     hidden_by_noise,
     hiding,
     weight,
-    without_little_launching,
     worth_leading,
 )
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
-from scalescope.scaling.findings.of_rows.recurring import lead_before_launching
-from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.findings.of_rows.recurring import told_of
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
 #: What a bound has beyond the time of what is named, by what that is.
@@ -369,10 +367,7 @@ def following(findings: Sequence[Finding]) -> list[Finding]:
 
 def listed(run: RunAnalysis) -> list[Finding]:
     """Return those of them that are listed: no launching that is as little as any eager step of CPUs has."""
-    found = following(run.findings)
-    if lead_before_launching(run):
-        return [one for one in found if one is not run.findings[0]]
-    return without_little_launching(found, mean_step_ms(run, "window")) if run.activity == "cpu" else found
+    return following(told_of(run))
 
 
 def straggler_text(run: RunAnalysis, rank: int) -> str:

@@ -35,13 +35,26 @@ def is_told(run: RunAnalysis) -> bool:
 
 def recurring_clause(found: RecurringSteps) -> str:
     """Return which steps are longer, and what that costs, without a full stop."""
-    mean = f"{milliseconds(found.mean_ms)} a step in the mean"
+    return f"{_which(found)}: {milliseconds(found.mean_ms)} a step in the mean"
+
+
+def recurring_name(found: RecurringSteps) -> str:
+    """Return what such steps are called in a list of what costs a step."""
+    return "what the loop does between steps" if found.every == 1 else f"every {ordinal(found.every)} step"
+
+
+def recurring_because(found: RecurringSteps) -> str:
+    """Return which steps are longer, and what a window shows them to do, beside what that costs in the mean."""
+    return with_doing(_which(found), found)
+
+
+def _which(found: RecurringSteps) -> str:
     if found.every == 1:
         which = "each step" if found.held == found.of else f"{found.held} of {found.of} steps"
         what = f"before {which} of {milliseconds(found.usual_ms)} the loop is held up for {_longer(found)}"
-        return f"{what}{_for_the_loop(found).removesuffix(' before it')}: {mean}"
+        return f"{what}{_for_the_loop(found).removesuffix(' before it')}"
     what = f"every {ordinal(found.every)} step takes {_longer(found)} longer than the others"
-    return f"{what}' {milliseconds(found.usual_ms)}{_for_what(found)}: {mean}"
+    return f"{what}' {milliseconds(found.usual_ms)}{_for_what(found)}"
 
 
 def _for_what(found: RecurringSteps) -> str:
@@ -109,17 +122,21 @@ def with_doing(told: str, found: RecurringSteps) -> str:
 
 
 def recurring_advice(found: RecurringSteps) -> str:
+    """Return what to do about them, and what that brings."""
+    return f"{recurring_remedy(found)}: at most {milliseconds(found.mean_ms)} a step"
+
+
+def recurring_remedy(found: RecurringSteps) -> str:
     """Return what to do about them."""
     less = [what for ms, what in _LESS.items() if getattr(found, ms) >= _MUCH * found.longer_ms]
     if less:
-        return f"{listing(less)}: at most {milliseconds(found.mean_ms)} a step"
+        return listing(less)
     known = found.doing.remedy if found.doing is not None else None
     if known is not None and known.cure == "collect_less":
-        return f"{cure_text(known)}: at most {milliseconds(found.mean_ms)} a step"
+        return cure_text(known)
     return (
         f"see what every {ordinal(found.every)} step does beside training (validation, saving, logging, "
-        "loading several batches at once), "
-        f"and do it less often or in the background: at most {milliseconds(found.mean_ms)} a step"
+        "loading several batches at once), and do it less often or in the background"
     )
 
 

@@ -13,7 +13,12 @@ from scalescope.report.timeline.svg import picture
 from scalescope.report.views import run_label
 from scalescope.scaling.step_timeline import StepTimeline, Why
 
-_WHY: dict[Why, str] = {"late": "comes late in it", "typical": "is like most", "first": "comes first"}
+_WHY: dict[Why, str] = {
+    "late": "comes late in it",
+    "cause": "makes it longer",
+    "typical": "is like most",
+    "first": "comes first",
+}
 
 
 def drawings_of(data: ReportData) -> list[Drawing]:
@@ -44,7 +49,7 @@ def drawings_of(data: ReportData) -> list[Drawing]:
 
 def timeline_sentence(timeline: StepTimeline) -> str:
     """Return which step is drawn, of which ranks, and how finely."""
-    which = f"Step {timeline.step}, {milliseconds(timeline.step_ms)} with recording{_chosen(timeline)}"
+    which = f"Step {timeline.step}, {_length(timeline)} with recording{_chosen(timeline)}"
     count = len(timeline.ranks)
     known = [f"rank {one.rank} {_WHY[why]}" for one in timeline.ranks for why in one.why]
     whose = f"; {listing(known)}" if known else ""
@@ -68,9 +73,33 @@ def _chosen(timeline: StepTimeline) -> str:
         if timeline.every is not None:
             what = f"what makes every {ordinal(timeline.every)} step longer, which is told first"
         like = f"{timeline.like_it or 1} of {of} {'do' if (timeline.like_it or 1) > 1 else 'does'}"
-        return f", is drawn since it shows {what}: {like}; the median of all is {milliseconds(timeline.median_ms)}"
+        mean = "" if _are_alike(timeline) else ", in the mean of the ranks"
+        median = f"the median of all is {milliseconds(timeline.median_ms)}{mean}"
+        return f", is drawn since it shows {what}: {like}; {median}"
     nearest = f": of {of}, the nearest to their median{_off(timeline)}"
     return f"{nearest}, in a window that shows what is told first" if timeline.shows == "some_windows" else nearest
+
+
+#: Ranks' steps that differ by no more are one length.
+_ALIKE = 0.05
+
+
+def _length(timeline: StepTimeline) -> str:
+    """Return how long the drawn step is, of each rank where they are not alike: what one does at its end the others
+    wait for in their next, and the mean of the two is no rank's step.
+    """
+    own = sorted(timeline.ranks, key=lambda one: -one.length)
+    if _are_alike(timeline):
+        return milliseconds(timeline.step_ms)
+    told = [f"{milliseconds(one.length / 1e6)} on rank {one.rank}" for one in own]
+    if len(own) == 2:
+        return listing(told)
+    return f"from {milliseconds(own[-1].length / 1e6)} on rank {own[-1].rank} to {told[0]}"
+
+
+def _are_alike(timeline: StepTimeline) -> bool:
+    lengths = [one.length for one in timeline.ranks]
+    return not lengths or (max(lengths) - min(lengths)) / 1e6 <= _ALIKE * timeline.step_ms
 
 
 #: A drawn step that is so near the median of all is as long as that.

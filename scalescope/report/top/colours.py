@@ -37,7 +37,7 @@ def meaning(level: Level, judged_by: JudgedBy) -> str:
         return {
             "good": f"up to {least} of the step is lost, or nothing is wrong",
             "fair": f"more than {least} of the step is lost",
-            "poor": f"more than {most} of the step is lost to what was found",
+            "poor": f"more than {most} of the step is lost to what was found, or most of that is not explained",
         }[level]
     what = "scaling efficiency" if judged_by == "efficiency" else "of what the links allow"
     told = {"good": f"{percent(good, 0)} or more", "fair": f"{percent(fair, 0)} to {percent(good, 0)}",

@@ -71,7 +71,12 @@ from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.of_rows.recurring import cost_as_much, lead_before_launching, leads
 from scalescope.scaling.verdicts.reference import is_not_in_reference
-from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, leaves_nothing_to_doubt, was_unsteady
+from scalescope.scaling.verdicts.step_rows.doubt import (
+    is_doubtful,
+    leaves_nothing_to_doubt,
+    longer_for_long_ones_ms,
+    was_unsteady,
+)
 
 #: Of which steps it is told how they compare, where some are longer every so often, and where they grow.
 _OF_STEPS = {True: "Between the longer steps", False: "In the median of all its steps"}
@@ -226,7 +231,8 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     explained = [] if first.is_otherwise else [shares]
     explained += [first.doubtful] if first.doubtful else []
     unexplained = lead or first.is_otherwise
-    level: Level = level_of(loss.compute if unexplained else _left(run.findings, loss))
+    recurs_ms = longer_for_long_ones_ms(run) if is_told(run) else 0.0  # … and has its cause
+    level: Level = level_of(loss.compute if unexplained else _left(run.findings, loss, recurs_ms))
     if run.findings[0].ms is not None:  # what is named is not all that is lost; where nothing is wrong, none of it is
         level = _worse(level, "good" if level_of(loss.compute) == "good" else "fair")
     if run.findings[0].code == "profiler_cost":
@@ -234,10 +240,11 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     return _Told(level, f"{lead}{first.text}", explained, has_lead=bool(lead))
 
 
-def _left(findings: Sequence[Finding], loss: _Loss) -> float:
+def _left(findings: Sequence[Finding], loss: _Loss, recurs_ms: float) -> float:
     """Return what share of the step is left beside what was found, which a colour goes by.
 
     Waits that come and go, and are nobody's doing, are no reason for an alarm; what is lost and hardly explained is.
+    `recurs_ms`: by how much the step is longer for what recurs.
     """
     if findings[0].ms is None:
         bare = any(row.name in (EXPOSED, IDLE, UNTOLD_WAITS) for row in findings[0].evidence)
@@ -245,6 +252,7 @@ def _left(findings: Sequence[Finding], loss: _Loss) -> float:
     told = [one for one in findings if one.ms and not is_lost_in_noise(one)]
     found = sum((one.fraction or (one.ms or 0.0) / (loss.step_ms or 1.0)) * weight(one) / (one.ms or 1.0)
                 for one in told)  # fmt: skip
+    found += recurs_ms / (loss.step_ms or 1.0)
     return loss.compute if is_hardly_explained(found, 1 - loss.compute) else 1 - found
 
 

@@ -61,12 +61,13 @@ def step_timeline(
     known = ready if ready is not None else _ready(held, offsets)
     begins = {rank: _window(one, step)[0] + offsets.get(rank, 0) for rank, one in held.items()}
     names = _Names()
-    whys = _whys(analysis, held, None if known_as is None else known_as.rank)
+    doing = None if known_as is None else known_as.rank
+    whys = _whys(analysis, held, doing)
     ranks = [
         _rank(rank, one, step, begins[rank] - min(begins.values()), known.get(rank, {}), names, whys[rank])
         for rank, one in held.items()
     ]
-    _late_in_it(ranks)
+    _late_in_it(ranks, doing)
     return bounded(
         StepTimeline(
             run=analysis.name,
@@ -157,12 +158,16 @@ def _whys(analysis: RunAnalysis, records: Mapping[int, RankRecord], doing: int |
     return found
 
 
-def _late_in_it(ranks: Sequence[RankTimeline]) -> None:
-    """Leave out that a rank is late where in this step it waits for others itself, whatever it does in most."""
+def _late_in_it(ranks: Sequence[RankTimeline], doing: int | None) -> None:
+    """Leave out that a rank is late where in this step it waits for others itself, whatever it does in most.
+
+    What makes the step longer may be its doing all the same: at its end, and the others wait for it in their next.
+    """
     waits = {one.rank: one.parts_ns[PARTS.index("exposed_wait")] for one in ranks}
     for one in ranks:
         if "late" in one.why and waits[one.rank] > _WAITS_ITSELF * max(waits.values()):
             one.why.remove("late")
+            one.why += ["cause"] if one.rank == doing else []
 
 
 def _rank(
