@@ -6,10 +6,12 @@ from statistics import fmean
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from scalescope.records.rows import StepRow
+from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.cures import cure_elsewhere
-from scalescope.report.text.findings import because, headline_of_all, line
+from scalescope.report.text.findings import because, cost, headline_of_all, line, todo
 from scalescope.report.text.late.rank import late_rank as drawn_rank
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
@@ -17,7 +19,7 @@ from scalescope.scaling.answer_steps import CoreWaits, LateInSteps
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import BESIDES, INPUTS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Candidate
-from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.derived import advice_of, keep
 from scalescope.scaling.findings.hosts.by_chance import _between
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from tests.report_samples import run_answer
@@ -137,7 +139,25 @@ def test_what_evening_out_two_ranks_gives_back_is_said_with_it() -> None:
     """22 samples on one rank for 16 cost 14 ms; 19 on both were 3 +- 6 ms quicker than 22 and 16."""
     (found,) = on_cpus([more_work(7.5, 3.7, 11.4)], of_rows("uneven")).findings
     assert found.remedy is not None
-    assert "If the others take over what it has more of, half of this comes back" in cure_elsewhere(found.remedy)
+    assert "If the others take over what it has more of, half of this is saved" in cure_elsewhere(found.remedy)
+
+
+@pytest.mark.parametrize(("ranks", "of", "share"), [((), 2, 1 / 2), ((), 3, 2 / 3), ((0, 1), 4, 1 / 2), ((), 8, 7 / 8)])
+def test_to_even_out_brings_what_is_left_when_the_others_have_their_part(
+    ranks: tuple[int, ...], of: int, share: float
+) -> None:
+    """*Even out the ranks' load: 35.1 ms a step* stood above *half of this comes back*: of two ranks 17.6 come of it.
+    Of three it said *a third comes back*, of two thirds.
+    """
+    one = more_work(36.0, 30.0, 42.0)
+    told = replace(one, fraction=0.36, ranks=ranks, remedy=Remedy(cure="even_out", size=float(of)))
+    said = f": {milliseconds(36 * share)} ({milliseconds(30 * share)} to {milliseconds(42 * share)}) a step, "
+    assert f"{said}{percent(0.36 * share)}; all 36.0 ms where the surplus is dropped" in todo(told)
+    (advice,) = advice_of([told])
+    assert (advice.gain_ms, advice.high_ms) == (pytest.approx(36 * share), pytest.approx(42 * share))
+    assert cost(told).startswith("36.0 ms"), "what it costs is all of it"
+    dropped = replace(told, remedy=Remedy(cure="look_at_rank"))
+    assert "36.0 ms (30.0 ms to 42.0 ms)" in todo(dropped) and "surplus" not in todo(dropped)
 
 
 def work_of_its_own(ms: float, low_ms: float, high_ms: float) -> Finding:

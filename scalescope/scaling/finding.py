@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
+from msgspec import structs
 
 from scalescope.records.rows import Origin
 
@@ -312,6 +313,21 @@ def bound_of(code: Code, ms: float, step_ms: float, evidence: Sequence[EvidenceR
 def ranks_of(finding: Finding) -> tuple[int, ...]:
     """Return the ranks that a finding names; none where it is nobody's alone."""
     return finding.ranks or (() if finding.rank is None else (finding.rank,))
+
+
+def evened_out(finding: Finding) -> Finding | None:
+    """Return what comes of it where the other ranks take over what a finding's ranks have more of: these become longer
+    by their part, and of two ranks half of the cost comes back, of n of which one has more (n-1)/n. None where its
+    remedy spreads nothing.
+    """
+    remedy, ms, own = finding.remedy, finding.ms, len(ranks_of(finding))
+    if remedy is None or remedy.cure not in EVENS_OUT or not remedy.size or ms is None or not 0 < own < remedy.size:
+        return None
+    share = 1 - own / remedy.size
+    low, high, part = (
+        None if one is None else share * one for one in (finding.low_ms, finding.high_ms, finding.fraction)
+    )
+    return structs.replace(finding, ms=share * ms, low_ms=low, high_ms=high, fraction=part)
 
 
 def is_no_fault(finding: Finding) -> bool:

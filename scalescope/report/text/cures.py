@@ -428,8 +428,9 @@ def cure_what(remedy: Remedy) -> str:
     return _of(remedy).what
 
 
-#: How much of what a rank has more of the others then have, by how many ranks there are: of more, next to nothing.
-_COMES_BACK = {2: "half", 3: "a third", 4: "a quarter"}
+#: How much of what a rank's surplus costs is saved where the others take it over, by how many ranks there are: of more,
+#: nearly all.
+_SAVED = {2: "half", 3: "two thirds", 4: "three quarters"}
 
 
 def cure_text(remedy: Remedy, several: bool = False) -> str:
@@ -441,5 +442,5 @@ def cure_text(remedy: Remedy, several: bool = False) -> str:
 def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
     """Return what does it in a loop of the reader's own."""
     told = _of(remedy, several).elsewhere.format(size=remedy.size if remedy.size is not None else 25)
-    back = _COMES_BACK.get(int(remedy.size or 0)) if remedy.cure in EVENS_OUT else None
-    return told if back is None else f"{told}. If the others take over what it has more of, {back} of this comes back"
+    saved = _SAVED.get(int(remedy.size or 0)) if remedy.cure in EVENS_OUT and not several else None
+    return told if saved is None else f"{told}. If the others take over what it has more of, {saved} of this is saved"

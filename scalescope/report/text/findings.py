@@ -32,6 +32,7 @@ from scalescope.scaling.finding import (
     UNTOLD_WAITS,
     Code,
     Finding,
+    evened_out,
     is_all_of_it,
     is_certain,
     is_counted,
@@ -317,15 +318,21 @@ def line(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Fi
 def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
     """Return what to do and what it brings: `use larger buckets with …: 0.4 ms (0.2 ms to 0.5 ms) a step, 2.0%`.
 
-    `run`: whose it is; it tells of which step that share is.
+    Of what other ranks are to take over that is a part of what it costs. `run`: whose it is; it tells of which step
+    that share is.
     """
     if finding.remedy is None:
         return ""
+    evened = evened_out(finding)
+    brings = finding if evened is None else evened
     nothing = ", or nothing" * is_within_noise(finding)
     size = ""
     if finding.ms is not None:
-        size = f": {cost(finding)} a step{share(finding, run)}{provided(finding)}{nothing}"
-    more = "; and record more steps" if is_of_one_step(finding) else ""
+        size = f": {cost(brings)} a step{share(brings, run)}{provided(finding)}{nothing}"
+    more = (
+        "" if evened is None or finding.ms is None else f"; all {milliseconds(finding.ms)} where the surplus is dropped"
+    )
+    more += "; and record more steps" if is_of_one_step(finding) else ""
     more += _NO_FAULT * is_all_of_it(finding)
     return f"{cure_of(finding)}{size}{by_itself(finding)}{more}"
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import EVENS_OUT, Finding, is_lost_in_noise, is_within_noise, ranks_of
+from scalescope.scaling.finding import EVENS_OUT, Finding, evened_out, is_lost_in_noise, is_within_noise, ranks_of
 from scalescope.scaling.finding_order import (
     are_little_at_most,
     behind_what_is_known,
@@ -123,7 +123,8 @@ def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:
 
 
 def advice_of(findings: Sequence[Finding]) -> list[Advice]:
-    """Return the remedies of the costliest findings, best first."""
+    """Return the remedies of the costliest findings, best first, with what they bring."""
+    brought = [evened_out(one) or one for one in findings]
     return [
         Advice(
             code=one.code,
@@ -138,6 +139,6 @@ def advice_of(findings: Sequence[Finding]) -> list[Advice]:
             at_most=one.at_most,
             at_least=one.at_least,
         )
-        for one in findings
+        for one in brought
         if one.remedy is not None and one.ms is not None and one.low_ms is not None and one.high_ms is not None
     ][:_MOST]
