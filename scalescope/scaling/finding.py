@@ -330,6 +330,14 @@ def evened_out(finding: Finding) -> Finding | None:
     return structs.replace(finding, ms=share * ms, low_ms=low, high_ms=high, fraction=part)
 
 
+def has_upper_end(finding: Finding) -> bool:
+    """Tell whether of a cost of which the least is told the most is known, too, and not for being all of the step: what
+    needless exchanges can take is counted.
+    """
+    counted = finding.at_least and any(row.name == PASSES for row in finding.evidence)
+    return counted and (finding.high_ms or 0.0) > (finding.ms or 0.0) > 0
+
+
 def is_no_fault(finding: Finding) -> bool:
     """Tell whether a transfer is what the job sends, for all that its steps tell: no fault is found in it."""
     return finding.remedy is None or finding.remedy.cure in ("send_less", "record_sizes")

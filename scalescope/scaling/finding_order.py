@@ -7,10 +7,10 @@ from scalescope.scaling.finding import (
     FULL_PRECISION,
     HIDDEN,
     ON_THE_DEVICE,
-    PASSES,
     UNFUSED_OPTIMISER,
     Code,
     Finding,
+    has_upper_end,
     is_all_of_it,
     is_certain,
     is_interrupted_everywhere,
@@ -95,8 +95,7 @@ def weight(finding: Finding, *, in_range: bool = False) -> float:
 
 def can_cost_ms(finding: Finding) -> float:
     """Return what a finding weighs by what it can cost, ms: of needless exchanges what is sure is the least of it."""
-    counted = finding.at_least and any(row.name == PASSES for row in finding.evidence)
-    return max(weight(finding), finding.high_ms or 0.0) if counted else weight(finding)
+    return max(weight(finding), finding.high_ms or 0.0) if has_upper_end(finding) else weight(finding)
 
 
 def _expected_ms(bound: Finding) -> float:

@@ -25,7 +25,7 @@ from scalescope.report.text.scaling.scaling_loss import NOT_THE_SCALING, speeds_
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding import Finding, Remedy, has_upper_end
 from scalescope.scaling.findings.of_rows.recurring import leads, place, told_of
 from scalescope.scaling.study_answer import TriedAdvice, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
@@ -237,7 +237,8 @@ def _priced_all_the_same(findings: Sequence[Finding]) -> str:
 def _interval(finding: Finding) -> str | None:
     if finding.low_ms is None or finding.high_ms is None:
         return None
-    return _bound(finding) or f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
+    bound = "" if has_upper_end(finding) else _bound(finding)
+    return bound or f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
 
 
 def _bound(told: Finding | TriedAdvice) -> str:

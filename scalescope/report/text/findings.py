@@ -33,6 +33,7 @@ from scalescope.scaling.finding import (
     Code,
     Finding,
     evened_out,
+    has_upper_end,
     is_all_of_it,
     is_certain,
     is_counted,
@@ -75,13 +76,15 @@ class Lead:
 
 
 def cost(finding: Finding) -> str:
-    """Return what a finding costs: `3.6 ms (3.1 ms to 4.1 ms)`, `at most 6.0 ms`, `at least` as much; "" where that is
-    not told.
+    """Return what a finding costs: `3.6 ms (3.1 ms to 4.1 ms)`, `at most 6.0 ms`, `at least` as much, or between which
+    ends it lies; "" where that is not told.
     """
     if finding.ms is None:
         return ""
     if finding.at_most:
         return f"at most {milliseconds(finding.ms)}"
+    if has_upper_end(finding):  # the least alone would be read as what it costs
+        return f"between {milliseconds(finding.ms)} and {milliseconds(finding.high_ms or 0.0)}"
     if finding.at_least:
         return f"at least {milliseconds(finding.ms)}"
     if finding.low_ms is None or finding.high_ms is None:

@@ -3,7 +3,7 @@
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.of_job import SAME, is_step_of_job
-from scalescope.scaling.finding import Finding, is_of_steady_steps
+from scalescope.scaling.finding import Finding, has_upper_end, is_of_steady_steps
 
 _MEAN, _WITHOUT = "mean", "without recording"
 #: What a step is called whose length is told once, beside the job's own: how long it is, is not told again.
@@ -47,10 +47,18 @@ def share(finding: Finding, run: RunAnalysis | None) -> str:
     """
     if finding.fraction is None:
         return ""
-    told, which = f", {percent(finding.fraction)}", of_step(run, finding) if run is not None else ""
+    told, which = f", {_shares(finding)}", of_step(run, finding) if run is not None else ""
     if not which or not finding.fraction or finding.ms is None:
         return told
     if which == _MEAN:  # how long that is, beside the median's length, would be a further length of one step
         return f"{told} of the mean step"
     # the profiled ones are others than the job's own, beside whose length theirs is told
     return f"{told} of the {step_named(finding.ms / finding.fraction, PROFILED if which == _WITHOUT else which)}"
+
+
+def _shares(finding: Finding) -> str:
+    """Return a share, or from which to which it may be where a cost lies between two ends."""
+    least = finding.fraction or 0.0
+    if not has_upper_end(finding) or not finding.ms or finding.high_ms is None:
+        return percent(least)
+    return f"{percent(least)} to {percent(least * finding.high_ms / finding.ms)}"
