@@ -25,7 +25,7 @@ from scalescope.scaling.as_run.of_job import interval_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.computing.nothing import tell_kinds
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness, longer_for_long_ones_ms
@@ -223,6 +223,23 @@ def test_steps_at_the_pace_of_the_jobs_own_have_no_second_length_without_recordi
             f"operators took {milliseconds(slower)} longer in 2 of the 3 profiled steps than in the job's own" in said
         )
         assert f"at that pace those are {percent(own.value / told.step_ms - 1)} longer, so the other steps" in said
+
+
+def test_steps_at_the_pace_of_the_jobs_own_are_not_called_unlike_beside_a_cost_of_all_steps(tmp_path: Path) -> None:
+    """*96.5 ms without recording, 1.2% longer* stood above *the profiled steps are not like the mean one*."""
+    answer = own_run(tmp_path / "run", 0.85, uneven=0.05)
+    told = answer.as_run
+    assert told is not None and told.step_ms is not None and told.slowed_ms > 0
+    mean = EvidenceRow(kind="figure", name=STEADY_STEPS, ms=told.step_ms)
+    answer.findings = [
+        Finding(code="more_work", rank=0, ms=9.0, low_ms=8.0, high_ms=10.0, backed="measured", evidence=(mean,))
+    ]
+    answer.as_run = msgspec.structs.replace(told, replayed_ms=Interval(*(1.025 * told.step_ms,) * 3))
+    assert "without recording, 2.5% longer" in step_of_job(answer)
+    assert unlike_sentence(answer, "2 CPU ranks") == ""
+    far = Interval(*(1.15 * told.step_ms,) * 3)  # at their own pace they are others
+    answer.as_run = msgspec.structs.replace(told, replayed_ms=far, slowed_ms=0.0)
+    assert "the profiled steps are not like the mean one" in unlike_sentence(answer, "2 CPU ranks")
 
 
 def test_the_first_sentence_and_the_table_have_the_compute_of_the_same_kinds(tmp_path: Path) -> None:

@@ -60,13 +60,16 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     times = run.step_times
     if times is None or not _is_unlike(run) or is_as_measured(run):
         return ""  # the step as run is like the measured one, and says what recording costs the profiled ones
+    paced = is_shown_alone(run) and not contradict(run) and _is_at_pace_of_job(run, run.as_run)
     if any(is_of_steady_steps(one) for one in run.findings[:1]):  # whose mean is told, and is no median of either
+        if paced:
+            return ""  # at the job's pace they are as long, and all that is told of them is at that
         return f"On {where} the profiled steps are not like the mean one, {_MISLEADS}."
     unlike = is_unlike(run)
     if not unlike and not contradict(run) and scatter(times):
         return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
     if is_shown_alone(run) and not contradict(run):
-        if _is_at_pace_of_job(run, run.as_run):  # which is said with the figures: no second length stands beside them
+        if paced:  # which is said with the figures: no second length stands beside them
             return (
                 f"On {where} the machine was unsteady: {_at_own_pace(run)}, {_MISLEADS}." if was_unsteady(run) else ""
             )

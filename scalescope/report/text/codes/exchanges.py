@@ -26,7 +26,12 @@ def _round(finding: Finding) -> str:
     row = row_of(finding, "a_round")
     if row is None or row.ms is None or row.others_ms is None:
         return ""
-    return f"each takes {milliseconds(row.ms)}, and {milliseconds(row.others_ms)} where nothing holds its messages up"
+    each = f"each takes {milliseconds(row.ms)}, and {milliseconds(row.others_ms)} where nothing holds its messages up"
+    bare = row_of(finding, "bare_rounds")
+    if bare is None or bare.ms is None or bare.others_ms is None:
+        return each
+    stays = f"of which {milliseconds(bare.others_ms)} would stay if they travelled together"
+    return f"{each}; nothing hides {milliseconds(bare.ms)} of them a step, {stays}"
 
 
 def buckets(finding: Finding, why: str) -> str:

@@ -50,6 +50,7 @@ _Run = list[list[Transfer]]  # by step, one behind the other
 class _Lost(msgspec.Struct, frozen=True):
     """What a step loses to rounds, ns: all but one of each run, and of that what is no data for sure."""
 
+    bare: float  # all of them
     whole: float
     sure: float
     calls: int
@@ -105,6 +106,8 @@ def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
             others_ms=sum(one.quickest for one in lost) / sum(one.calls for one in lost) / 1e6,
         ),
     ]
+    bare = statistics.fmean(one.bare for one in lost) * scale
+    rows.append(EvidenceRow(kind="figure", name="bare_rounds", ms=bare, others_ms=bare - high))
     if sizes:
         rows.insert(1, EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
         if by_ddp:
@@ -216,17 +219,18 @@ def _lost(scene: Scene, runs: Sequence[Sequence[Sequence[Transfer]]]) -> list[_L
     """Return what each step loses."""
     found = []
     for at in range(len(runs[0]) if runs else 0):
-        whole = sure = took = quickest = 0.0
+        all_bare = whole = sure = took = quickest = 0.0
         calls = 0
         for run in runs:
             share = 1 - 1 / len(run[at])
             for place, one in enumerate(run[at]):
                 least = min(of_step[place].traced_ns for of_step in run)
                 bare = one.traced_ns * (1 - one.hidden)
+                all_bare += bare
                 whole += share * bare
                 sure += share * max(0.0, bare - max(0.0, least - _ROUND_NS))
                 took += one.traced_ns
                 quickest += least
                 calls += 1
-        found.append(_Lost(whole, sure, calls, took, quickest))
+        found.append(_Lost(all_bare, whole, sure, calls, took, quickest))
     return found
