@@ -142,6 +142,15 @@ def test_the_same_operators_are_called_as_often_without_recording(run: RunAnalys
         assert 0 <= (row.beside_communication_ms or 0.0) <= row.ms
 
 
+def test_the_efficiency_that_is_shown_is_of_the_step_that_it_names(run: RunAnalysis) -> None:
+    """38.2% stood on a terminal, and 0.420 in the file: the one is without recording, the other as profiled."""
+    assert run.as_run is not None and run.as_run.efficiency is not None and run.efficiency is not None
+    assert run.as_run.efficiency.parallel != run.efficiency.parallel
+    assert f"Parallel efficiency without recording {percent(run.as_run.efficiency.parallel)} = " in shown(run)
+    reference = (Path(__file__).parents[1] / "docs" / "reference.md").read_text()
+    assert "| `efficiency` | of the steps as profiled" in reference and "show `as_run.efficiency`" in reference
+
+
 def test_a_share_is_of_the_step_that_is_named_beside_it(run: RunAnalysis) -> None:
     """*25.3 ms a step, 18.1%* was of the 140.0 ms of profiled steps below *as run a step takes 106.3 ms*."""
     found = following(run.findings)

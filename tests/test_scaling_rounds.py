@@ -127,7 +127,8 @@ def test_rounds_of_ddps_buckets_cost_what_each_takes_beyond_its_quickest_and_per
     assert (bare_row.ms, bare_row.others_ms) == pytest.approx((bare, bare - high))
     assert because_of(one) == (
         "12 all-reduces a step: each takes 1.6 ms, and 0.50 ms where nothing holds its messages up; "
-        f"nothing hides {bare:.1f} ms of them a step, of which {bare - high:.1f} ms would stay if they travelled together"
+        f"nothing hides {bare:.1f} ms of them a step, of which {bare - high:.1f} ms would stay if they travelled "
+        "together"
     )
 
 
