@@ -269,7 +269,7 @@ BY_BACKEND: dict[str | None, dict[Cure, CureText]] = {
 }
 #: Where all ranks are on one host, whatever moves their data: between them there is no interface to choose.
 ON_ONE_HOST: dict[Cure, CureText] = {"send_less": _SEND_LESS}
-#: What gloo's interface is nothing to.
+#: What gloo's interface is nothing to, between GPUs.
 _OTHER_INTERFACES = ("nccl", "mpi")
 _CORES_THAT_SEND = CureText(
     "leave cores to the threads that move the data",
@@ -419,7 +419,7 @@ def _of(remedy: Remedy, several: bool = False) -> CureText:
         return _MPI_ON_ONE_HOST if remedy.one_host and own[remedy.cure] is _LINKS_OF_HOSTS else own[remedy.cure]
     if remedy.inference and remedy.cure in INFERENCE:
         return INFERENCE[remedy.cure]
-    one_host = remedy.one_host or remedy.backend in _OTHER_INTERFACES
+    one_host = remedy.one_host or (not remedy.on_cpu and remedy.backend in _OTHER_INTERFACES)
     return ON_ONE_HOST.get(remedy.cure, CURES[remedy.cure]) if one_host else CURES[remedy.cure]
 
 
