@@ -16,6 +16,7 @@ from scalescope.report.compare.sentences import headline, places_sentence, verdi
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare
+from scalescope.scaling.compare.gate import parse
 from scalescope.scaling.compare.measurement import KEYS, Identity, Measurement, Repeat, Vector, Window
 from scalescope.scaling.compare.read import read_side, steps_that_tell
 from scalescope.scaling.compare.spread import drift_of, stretches_of
@@ -62,6 +63,18 @@ def test_clean_runs_of_one_script_are_not_called_different(sides: dict[str, Meas
     assert whole.startswith("The whole step: −") and whole.endswith("%), within noise.")
     assert what_to_do == "One run a side cannot tell more: run both again and give all with --baseline and --other."
     assert "one run a side: " in noise_sentence(answer) and len(noise_sentence(answer).split(". ")[0].split()) <= 30
+
+
+def test_a_clean_run_whose_cores_others_had_fails_a_gate_as_measured_and_is_not_called_slower(
+    sides: dict[str, Measurement],
+) -> None:
+    """103.0 ms for 50.8 of one job, of which 35.5 are waits for cores: *within noise*, and *held*."""
+    found = compare([sides["clean_3"]], [sides["clean_7"]], [parse("step>3%")])
+    assert found.verdict == "same" and found.sure_as_measured is not None and found.sure_as_measured.low_ms > 20
+    (line,) = found.gate
+    assert not line.held and ", as measured; without what ranks waited for cores +32 % of the step" in line.text
+    assert [one.split(":")[0] for one in verdict_sentences(found)[1:3]] == [
+        "The whole step as measured", "Without what ranks waited for cores"]  # fmt: skip
 
 
 def beside_its_traces(folder: Path, name: str) -> Measurement:

@@ -6,7 +6,7 @@ measure of one thing, which is told by the cause.
 
 from msgspec.structs import replace
 
-from scalescope.report.compare.sure import most_sure_ms, sure_sentences
+from scalescope.report.compare.sure import NO_TRIFLE, most_sure_ms, sure_sentences
 from scalescope.report.drawing.numbers import WIDE, milliseconds
 from scalescope.report.text.findings import because, cost, subject, verb
 from scalescope.report.text.late.together import provided
@@ -43,6 +43,11 @@ def leading(answer: Comparison) -> FoundAlone | None:
     finding = first.finding
     plain = finding.ms is not None and finding.also_late is None and not is_of_one_step(finding)
     return first if plain and (finding.ms or 0.0) >= most_sure_ms(_without(answer, finding)) else None
+
+
+def is_trifle(found: FoundAlone, change_ms: float) -> bool:
+    """Tell whether a cause costs so little of a change that naming it would say that it is the change."""
+    return (found.finding.ms or 0.0) < NO_TRIFLE * abs(change_ms)
 
 
 def lead_sentences(answer: Comparison, lead: FoundAlone, here: str, there: str) -> list[str]:

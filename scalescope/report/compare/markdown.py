@@ -47,7 +47,7 @@ def _lines(answer: Comparison) -> Iterator[str]:
             yield f"{escaped(set_otherwise)}."
             yield ""
     for line in answer.gate:
-        yield f"- {'✅' if line.held else '❌'} `{line.expression}`: {escaped(line.text)}"
+        yield f"- {'❔' if line.untold else '✅' if line.held else '❌'} `{line.expression}`: {escaped(line.text)}"
     if answer.gate:
         yield ""
     for member in members:

@@ -34,6 +34,8 @@ def noise_sentence(answer: Comparison) -> str:
 def once_each(answer: Comparison) -> str:
     """Return that one run a side cannot tell a change from how runs differ, where that may hide much; what tells it."""
     noise = answer.noise
+    if answer.sure_as_measured is not None:
+        return "Whose cores they had is not told: run both again with the cores to themselves"
     if answer.verdict != "same" or noise is None or noise.unit == "repeats" or not is_wide(answer):
         return ""
     return "One run a side cannot tell more: run both again and give all with --baseline and --other"

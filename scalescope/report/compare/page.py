@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from scalescope.records.console import counted
 from scalescope.records.files import write_atomic
 from scalescope.report.compare.noise import at_once, noise_sentence
 from scalescope.report.compare.sentences import (
@@ -25,7 +26,7 @@ from scalescope.report.compare.tables import (
     settings_table,
 )
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import size
+from scalescope.report.drawing.numbers import capitalized, size
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, Section, drawing
 from scalescope.report.page import Card, Figure, Page, render
@@ -93,7 +94,10 @@ def _limits_panels(answer: Comparison) -> list[Panel]:
     if not answer.gate:
         return []
     failed = sum(not line.held for line in answer.gate)
-    sentence = f"{failed} of {len(answer.gate)} limits failed." if failed else "All of them hold."
+    untold = sum(line.untold for line in answer.gate)
+    told = [f"{failed} of {counted(len(answer.gate), 'limit')} failed"] if failed else []
+    told += [f"{counted(untold, 'limit')} cannot be told for noise"] if untold else []
+    sentence = f"{capitalized('; '.join(told))}." if told else "All of them hold."
     return [Panel("comparison-limits", "Limits", sentence, gate_table(answer))]
 
 

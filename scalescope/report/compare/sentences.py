@@ -1,7 +1,7 @@
 """What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
 
 from scalescope.records.console import counted
-from scalescope.report.compare.lead import PARTS_OF, lead_sentences, leading
+from scalescope.report.compare.lead import PARTS_OF, is_trifle, lead_sentences, leading
 from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, waits_for_cores, without_waiting
 from scalescope.report.compare.sure import (
     FAR_APART,
@@ -72,13 +72,13 @@ def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
     and then what the whole step did, and what tells more.
     """
     waits = waits_for_cores(answer)
-    whole = [one for one in (_whole_step(answer), waits, once_each(answer)) if one]
+    whole = [one for one in (*_whole_step(answer), waits, once_each(answer)) if one]
     lead = leading(answer)
     if (more_ms := cores_more_ms(answer)) is not None and (lead is None or (lead.finding.ms or 0.0) <= abs(more_ms)):
         own = without_waiting(answer, more_ms)
         told = (
             lead_sentences(own, lead, here, there)
-            if lead is not None and lead.finding.code != "host_starved"
+            if lead is not None and lead.finding.code != "host_starved" and not is_trifle(lead, more_ms)
             else sure_sentences(own, here, there)
         )
         return [waits, *told, *(one for one in whole if one != waits)]
@@ -89,22 +89,36 @@ def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
         told = [f"{there} is as fast as {here}{per}, within noise: {_changed_by(answer)}"]
         often = of_recurring(answer, here, there)
         if outweighs_the_step(answer):  # a job that saves for as long as it trains is not as fast as one that does not
-            told, often = [*often, _whole_step(answer)], []
+            told, often = [*often, *_whole_step(answer)], []
         return [*told, *other_work(answer, here, there), *often, *whole[1:]]
     sure = sure_sentences(answer, here, there)
-    return [*(sure or [f"{there} cannot be told from {here}{per}: what they differ by is within noise"]), *whole]
+    but = " but for waits for cores" if answer.sure_as_measured is not None else ""
+    return [*(sure or [f"{there} cannot be told from {here}{per}: what they differ by is within noise{but}"]), *whole]
 
 
-def _whole_step(answer: Comparison) -> str:
+def _whole_step(answer: Comparison) -> list[str]:
     # steps that recur are told in the mean: of those the change, which is a median's, says nothing
     which = "typical (median)" if answer.recurring is not None and answer.recurring.differs else "whole"
-    return f"The {which} step{_per(answer)}: {_changed_by(answer)}, within noise"
+    step = answer.baseline_ms or 1.0
+    if (told := answer.sure_as_measured) is not None:
+        measured = _by(answer.change_ms or 0.0, told.low_ms, told.high_ms, step)
+        free = _by(told.free_ms, told.free_low_ms, told.free_high_ms, step, of=False)
+        return [
+            f"The {which} step{_per(answer)} as measured: {measured}, beyond noise",
+            f"Without what ranks waited for cores: {free}, within noise",
+        ]
+    return [f"The {which} step{_per(answer)}: {_changed_by(answer)}, within noise"]
 
 
 def _changed_by(answer: Comparison) -> str:
     change, low, high = answer.change_ms or 0.0, answer.low_ms or 0.0, answer.high_ms or 0.0
-    step = answer.baseline_ms or 1.0
-    return f"{signed(change, low, high)} of {milliseconds(step)} (95%: {_signed(low / step)} to {_signed(high / step)})"
+    return _by(change, low, high, answer.baseline_ms or 1.0)
+
+
+def _by(change: float, low: float, high: float, step: float, *, of: bool = True) -> str:
+    """Return a change with its bounds in percent of the step; `of`: the step is named."""
+    whole = f" of {milliseconds(step)}" if of else ""
+    return f"{signed(change, low, high)}{whole} (95%: {_signed(low / step)} to {_signed(high / step)})"
 
 
 def _signed(share: float) -> str:

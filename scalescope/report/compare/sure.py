@@ -46,7 +46,7 @@ _NOTHING_BESIDE = 0.1
 #: Ranks whose loops stand still for so much of what the first one's does are told with its figure.
 _NEAR = 0.75
 #: What is less of a step's sure change is no cause to name beside it.
-_NO_TRIFLE = 0.1
+NO_TRIFLE = 0.1
 #: Two steps that are alike by chance are not known to the microsecond.
 _MOST_DIGITS = 2
 
@@ -243,7 +243,7 @@ def besides(answer: Comparison, here: str, there: str) -> list[str]:
 def _is_no_trifle(gaps: Sequence[GapChange], answer: Comparison) -> bool:
     """Tell whether for how long loops stand still is worth a word beside a step's change that is beyond noise."""
     own = [one.change_ms for one in gaps if one.rank == gaps[0].rank]
-    return abs(sum(own)) > _NO_TRIFLE * abs(answer.change_ms or 0.0)
+    return abs(sum(own)) > NO_TRIFLE * abs(answer.change_ms or 0.0)
 
 
 def _late(answer: Comparison, here: str, there: str) -> str:
@@ -279,20 +279,20 @@ def recurring_words(one: RecurringChange, here: str, there: str) -> str:
 def _how_often(one: RecurringChange, here: str, there: str) -> str:
     collecting = ", as Python collects its garbage" if _collects(one) else ""
     if 1 in (one.baseline_every, one.other_every):
-        theirs = f"In {there} {_by_the_loop(one.other_every, one.other_each_ms)}"
-        ours = f"In {here} {_by_the_loop(one.baseline_every, one.baseline_each_ms)}"
-        first, then = (theirs, ours) if one.other_every is not None else (ours, theirs)
-        return f"{first}, and {then.replace('In', 'in', 1)}"
+        told = [(there, _by_the_loop(one.other_every, one.other_each_ms)),
+                (here, _by_the_loop(one.baseline_every, one.baseline_each_ms))]  # fmt: skip
+        (first, held), (second, beside) = told if one.other_every is not None else told[::-1]
+        return f"In {first} {held}, and in {second} {beside}"
     if one.other_every is None:
         each = f"{milliseconds(one.baseline_each_ms)} longer{collecting}"
         return f"In {here} every {ordinal(one.baseline_every or 0)} step takes {each}, and in {there} none does"
-    told = (
+    longer = (
         f"In {there} every {ordinal(one.other_every)} step takes {milliseconds(one.other_each_ms)} longer{collecting}"
     )
     if one.baseline_every is None:
-        return f"{told}, and in {here} none does"
+        return f"{longer}, and in {here} none does"
     every = f"every {ordinal(one.baseline_every)} " if one.baseline_every != one.other_every else ""
-    return f"{told}, and in {here} {every}{milliseconds(one.baseline_each_ms)}"
+    return f"{longer}, and in {here} {every}{milliseconds(one.baseline_each_ms)}"
 
 
 def _by_the_loop(every: int | None, each_ms: float) -> str:

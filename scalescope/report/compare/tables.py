@@ -4,7 +4,7 @@ from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long
 from scalescope.report.compare.sure import names_of, part_name
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange
+from scalescope.scaling.compare.answer import Comparison, CountedWork, GateLine, KernelChange
 
 _MATCHED = {
     "name": "name",
@@ -156,10 +156,15 @@ def settings_table(answer: Comparison) -> Table:
     return Table(columns, rows)
 
 
+def outcome(line: GateLine) -> str:
+    """Return what came of a limit."""
+    return "cannot be told" if line.untold else "held" if line.held else "FAILED"
+
+
 def gate_table(answer: Comparison) -> Table:
     """Return each limit, and what was found."""
     columns = [Column("expression", "fails if"), Column("held", ""), Column("text", "found")]
-    return Table(columns, [[one.expression, "held" if one.held else "FAILED", one.text] for one in answer.gate])
+    return Table(columns, [[one.expression, outcome(one), one.text] for one in answer.gate])
 
 
 def points_table(answer: Comparison) -> Table:

@@ -16,7 +16,14 @@ from scalescope.report.compare.sentences import (
     samples_sentence,
     settings_sentence,
 )
-from scalescope.report.compare.tables import kernels_table, parts_sentence, parts_table, points_table, settings_table
+from scalescope.report.compare.tables import (
+    kernels_table,
+    outcome,
+    parts_sentence,
+    parts_table,
+    points_table,
+    settings_table,
+)
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Table
 from scalescope.report.terminal.tables import print_panel
@@ -35,8 +42,8 @@ def print_comparison(answer: Comparison, console: Console) -> None:
     for note in answer.notes if answer.members else []:
         _print_line(console, f"Noted: {note}.", "dim")
     for line in answer.gate:
-        mark, style = ("held", "green") if line.held else ("FAILED", "red")
-        _print_line(console, f"{mark}, {line.expression}: {line.text}", style)
+        style = "yellow" if line.untold else "green" if line.held else "red"
+        _print_line(console, f"{outcome(line)}, {line.expression}: {line.text}", style)
 
 
 def _print_one(answer: Comparison, console: Console) -> None:

@@ -54,6 +54,18 @@ class Noise(msgspec.Struct, kw_only=True, frozen=True):
     other_run_delay_ms: float | None = None
 
 
+class AsMeasured(msgspec.Struct, kw_only=True, frozen=True):
+    """A step's change as measured, whoever had the ranks' cores, and that of the steps without what ranks waited for
+    them, ms: a comparison's own bounds hold both, since nothing tells whether the next run would wait as long.
+    """
+
+    low_ms: float  # of the change as measured: it surely took so much longer
+    high_ms: float
+    free_ms: float  # the change without what was waited
+    free_low_ms: float
+    free_high_ms: float
+
+
 class CountedWork(msgspec.Struct, kw_only=True, frozen=True):
     """How many kernels of a kind a step launches: counted, the same in every recorded step, and so no noise."""
 
@@ -180,6 +192,7 @@ class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
     other_every: int | None
     baseline_each_ms: float  # by which one is longer than the steps between
     other_each_ms: float
+    baseline_ms: float = 0.0  # what they cost the baseline in the mean step
     change_ms: float  # of the mean step, with its 95% bounds
     low_ms: float
     high_ms: float
@@ -228,7 +241,9 @@ class GateLine(msgspec.Struct, kw_only=True, frozen=True):
     """One `--fail-if`, and whether it held."""
 
     expression: str
-    held: bool
+    held: bool  # false: the gate fails
+    #: That noise reaches across the limit, so that nothing tells whether the change is beyond it: that fails nothing.
+    untold: bool = False
     text: str
 
 
@@ -250,6 +265,8 @@ class Comparison(msgspec.Struct, kw_only=True):
     samples: SamplesOfSteps | None = None  # None: as many on both sides, or one does not tell
     basis: Basis | None = None
     noise: Noise | None = None
+    #: On CPUs, the same with what ranks waited for cores, and without; None: nobody waited, or not all runs tell it.
+    as_measured: AsMeasured | None = None
     #: That nothing names the job of one side at least, nor tells how large its steps are: by its kernels alone it is
     #: taken for the other's.
     job_untold: bool = False
@@ -274,6 +291,14 @@ class Comparison(msgspec.Struct, kw_only=True):
     gate: list[GateLine] = []
     members: list["Comparison"] = []
     notes: list[str] = []
+
+    @property
+    def sure_as_measured(self) -> AsMeasured | None:
+        """Return the bounds of a change that was measured for sure, and that nothing but waits for cores may have made:
+        then the job's own step need not be longer. None where it is not so.
+        """
+        told = self.as_measured
+        return told if self.verdict == "same" and told is not None and told.low_ms * told.high_ms > 0 else None
 
     @property
     def change(self) -> float | None:

@@ -222,6 +222,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         samples=work.samples,
         basis=found.basis,
         noise=found.noise,
+        as_measured=found.as_measured,
         job_untold=_job_untold(baseline, other, matched),
         cores_untold=untold,
         parts=parts,

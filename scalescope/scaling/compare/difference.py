@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from scalescope.scaling.answer_rows import PARTS, Basis
-from scalescope.scaling.compare.answer import REST, Noise, PartChange, Unit
+from scalescope.scaling.compare.answer import REST, AsMeasured, Noise, PartChange, Unit
 from scalescope.scaling.compare.chosen import change_by_choice
 from scalescope.scaling.compare.measurement import (
     EXPOSED,
@@ -23,7 +23,7 @@ from scalescope.scaling.compare.measurement import (
     ranks_in_all,
 )
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
-from scalescope.scaling.compare.rows.run_delay import run_delay_of, with_run_delay
+from scalescope.scaling.compare.rows.run_delay import as_measured, run_delay_of, with_run_delay
 from scalescope.scaling.compare.spread import (
     AMOUNTS,
     drift_of,
@@ -56,6 +56,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     other_ms: float
     basis: Basis
     noise: Noise
+    as_measured: AsMeasured | None
     parts: list[PartChange]
 
 
@@ -83,6 +84,7 @@ def difference(
     if not recorded and all(one.free_ms for one in (*baseline.repeats, *other.repeats)):
         free = bounds(*(_sample(side, unit, basis, rank, activity, scale, free=True)
                         for side, scale in ((baseline, 1.0), (other, rate))))  # fmt: skip
+    told = as_measured(found, free, (here.mean, there.mean), delays)
     found = with_run_delay(found, free, (here.mean, there.mean), delays)
     few = activity == "gpu" and min(len(side.repeats) for side in (baseline, other)) < _TELL_CHOICES
     chosen = change_by_choice(baseline, other, rate) if few and traced else {}
@@ -103,6 +105,7 @@ def difference(
             baseline_run_delay_ms=delays[0].step_ms,
             other_run_delay_ms=delays[1].step_ms,
         ),
+        as_measured=told,
         parts=_parts(found, here, there, rank, chosen, _of_others(baseline, other, rank, rate)),
     )
 

@@ -1,8 +1,12 @@
 """`--fail-if`: what a change may come to. `METRIC[@SIZE] > LIMIT` or `<`: `step>3%`, `busbw@64MiB<-5%`, `memory>1GiB`.
 
 A limit in % is of the baseline's figure, any other in the figure's own unit; the change is OTHER's less the baseline's.
-A line fails where the whole 95% interval of the change lies beyond its limit, so that noise fails nothing; and where
-the figure was not measured on one side, since a gate that cannot be told holds nobody back.
+A line fails where the whole 95% interval of the change lies beyond its limit, and holds where the whole of it lies
+within. Where it reaches across, noise hides which: that is said, and fails nothing. Two things fail as well, since a
+gate must not hold because nothing can be told: a figure that was not measured on one side, and a change that was
+measured to lie beyond the limit for sure, though ranks may have waited for cores that other processes had.
+
+The step is the mean one that the job pays: the typical step's change, and what steps that recur cost more or less.
 
 Exposed wait is the mean rank's: the rank that explains a change is the one the others wait for, and never waits itself.
 """
@@ -17,11 +21,11 @@ import numpy as np
 
 from scalescope.records.console import counted
 from scalescope.records.errors import UserError
-from scalescope.records.statistics import NORMAL_95
-from scalescope.scaling.compare.answer import Comparison, GateLine, PointChange
+from scalescope.records.statistics import NORMAL_95, digits_of
+from scalescope.scaling.compare.answer import Comparison, GateLine, PointChange, RecurringChange
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.measurement import Measurement, Repeat
-from scalescope.scaling.compare.noise import Sample, bounds, of_amounts
+from scalescope.scaling.compare.noise import Floats, Sample, bounds, of_amounts
 from scalescope.scaling.compare.spread import OF_WAITS
 
 _EXPRESSION = re.compile(
@@ -67,6 +71,11 @@ class MetricChange(msgspec.Struct, frozen=True):
     high: float
     less: float = 0.0  # by so much the change may be less, and `more` more, by what is not told apart from other things
     more: float = 0.0
+    of: str = ""  # what it is of, in words
+    terms: tuple["MetricChange", ...] = ()  # that it is the sum of; each is known by another noise
+    measured: tuple[
+        "MetricChange", ...
+    ] = ()  # as measured, and without what ranks waited for cores, where that is sure
 
 
 def parse(expression: str) -> Limit:
@@ -117,28 +126,52 @@ def judge(limit: Limit, answer: Comparison, baseline: Measurement, other: Measur
     found = _METRICS[limit.metric](answer, baseline, other)
     if found is None:
         return _line(limit, False, "not measured on both sides")
-    held = not _beyond(limit, found)
-    if held and _beyond(
-        limit, msgspec.structs.replace(found, low=found.low + found.more, high=found.high - found.less)
-    ):
+    if _fails(limit, found):
+        return _line(limit, False, _told(limit, found))
+    if _beyond(limit, msgspec.structs.replace(found, low=found.low + found.more, high=found.high - found.less)):
         apart = f"{max(found.more, found.less):.4g} {_SHOWN[limit.metric]} of communication"
         return _line(limit, False, f"not measured: {apart} cannot be split into wait and transfer")
-    return _line(limit, held, _told(limit, found) + _why_held(limit, found, answer))
+    if found.measured and _fails(limit, found.measured[0]):
+        as_measured, *free = (_told(limit, one) for one in found.measured)
+        without = f"; without what ranks waited for cores {free[0]}" if free else ""
+        return _line(limit, False, f"{as_measured}, as measured{without}: other processes or the job's own threads had "
+                     "their cores, and a run with its cores to itself tells which")  # fmt: skip
+    if not _reaches(limit, found):
+        return _line(limit, True, _told(limit, found))
+    return _line(limit, True, _told(limit, found) + _why_untold(limit, found, answer), untold=True)
 
 
-def _why_held(limit: Limit, found: MetricChange, answer: Comparison) -> str:
-    """Return which bound decides, of a change that lies beyond its limit and fails nothing; what tells more."""
-    sure = msgspec.structs.replace(found, low=found.change, high=found.change)
-    if _beyond(limit, found) or not _beyond(limit, sure):
-        return ""
-    told = f", and the {'lower' if limit.above else 'upper'} bound decides, which is within the limit"
+def _fails(limit: Limit, found: MetricChange) -> bool:
+    """Tell whether a change lies beyond its limit for sure.
+
+    One that adds up also does where one of its terms does by itself, and the others are not seen to make up for it:
+    what a checkpoint costs is known by the steps beside it, however runs differ by their typical step.
+    """
+    alone = any(_beyond(limit, one) for one in found.terms) and _beyond(limit, _as_told(found))
+    return alone or _beyond(limit, found)
+
+
+def _as_told(found: MetricChange) -> MetricChange:
+    return msgspec.structs.replace(found, low=found.change, high=found.change)
+
+
+def _reaches(limit: Limit, found: MetricChange) -> bool:
+    """Tell whether any of an interval lies beyond the limit."""
+    return _beyond(limit, msgspec.structs.replace(found, low=found.high, high=found.low))
+
+
+def _why_untold(limit: Limit, found: MetricChange, answer: Comparison) -> str:
+    """Return why nothing tells whether a change lies beyond its limit, and what tells more."""
+    told = ", and noise reaches beyond the limit"
+    if _beyond(limit, _as_told(found)):
+        told = f", and the {'lower' if limit.above else 'upper'} bound, which would fail, is within the limit"
     noise = answer.noise
     alone = noise is not None and (noise.unit != "repeats" or min(noise.baseline, noise.other) < 2)
-    return f"{told}: repeats on both sides (--baseline, --other) catch smaller changes" if alone else told
+    return f"{told}: repeats on both sides (--baseline, --other) tell smaller changes" if alone else told
 
 
-def _line(limit: Limit, held: bool, text: str) -> GateLine:
-    return GateLine(expression=limit.expression, held=held, text=text)
+def _line(limit: Limit, held: bool, text: str, *, untold: bool = False) -> GateLine:
+    return GateLine(expression=limit.expression, held=held, untold=untold, text=text)
 
 
 def _beyond(limit: Limit, found: MetricChange) -> bool:
@@ -149,13 +182,55 @@ def _beyond(limit: Limit, found: MetricChange) -> bool:
 
 def _told(limit: Limit, found: MetricChange) -> str:
     factor, unit = (100 / abs(found.baseline), "%") if limit.relative and found.baseline else (1, _SHOWN[limit.metric])
-    return f"{found.change * factor:+.4g} {unit} (95%: {found.low * factor:+.4g} to {found.high * factor:+.4g})"
+    figures = found.change * factor, found.low * factor, found.high * factor
+    change, low, high = (_signed(one, abs(figures[2] - figures[1]) / 2) for one in figures)
+    told = f"{change} {unit}{found.of} (95%: {low} to {high})"
+    terms = sorted(found.terms, key=lambda one: _beyond(limit, one))
+    if not terms:
+        return told
+    decides = ", by itself beyond the limit" if _fails(limit, found) and not _beyond(limit, found) else ""
+    return f"{told}: {' and '.join(_told(limit, one) for one in terms)}{decides}"
+
+
+def _signed(figure: float, half: float) -> str:
+    """Return a figure with its sign, and as many digits as its interval has any to say."""
+    if not half:
+        return f"{figure:+.4g}"
+    digits = digits_of(half)
+    return f"{round(figure, digits) or 0.0:+,.{digits}f}"
 
 
 def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
+    """Return the change of the mean step that the job pays."""
     if answer.change_ms is None or answer.low_ms is None or answer.high_ms is None or answer.baseline_ms is None:
         return None
-    return MetricChange(answer.baseline_ms, answer.change_ms, answer.low_ms, answer.high_ms)
+    often = answer.recurring
+    found = _with_recurring((answer.change_ms, answer.low_ms, answer.high_ms), answer.baseline_ms, often)
+    if (told := answer.sure_as_measured) is None:
+        return found
+    return msgspec.structs.replace(found, measured=tuple(
+        _with_recurring(interval, answer.baseline_ms, often)
+        for interval in ((answer.change_ms, told.low_ms, told.high_ms),
+                         (told.free_ms, told.free_low_ms, told.free_high_ms))
+    ))  # fmt: skip
+
+
+def _with_recurring(typical: tuple[float, float, float], step_ms: float, often: RecurringChange | None) -> MetricChange:
+    """Return the change of the mean step; `typical`: that of the steps between those that recur, with its bounds, ms.
+
+    What recurs is added where it changed beyond noise: else its own would hide what the typical step tells.
+    """
+    change, low, high = typical
+    if often is None or not often.differs:
+        return MetricChange(step_ms, change, low, high, of=" of the step")
+    baseline, both = step_ms + often.baseline_ms, change + often.change_ms
+    below = math.hypot(change - low, often.change_ms - often.low_ms)
+    above = math.hypot(high - change, often.high_ms - often.change_ms)
+    terms = (
+        MetricChange(baseline, change, low, high, of=" by the typical step"),
+        MetricChange(baseline, often.change_ms, often.low_ms, often.high_ms, of=" by steps that recur"),
+    )
+    return MetricChange(baseline, both, both - below, both + above, of=" of the mean step", terms=terms)
 
 
 def _exposed_wait(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
@@ -186,20 +261,26 @@ def _of_repeats(value: Callable[[Repeat], float | None]) -> Callable[..., Metric
             if not values:
                 return None
             sides.append(np.array(values)[:, None])
-        # one run a side varies as its step does
-        share = _share_of_noise(answer)
-        samples = [Sample(units, step_spread=float(units.mean()) * share) for units in sides]
-        found = bounds(*samples)
-        return MetricChange(float(sides[0].mean()), found.step, found.step_low, found.step_high)
+        found = _varying(sides, answer, answer.low_ms, answer.high_ms)
+        if (told := answer.sure_as_measured) is None:
+            return found
+        return msgspec.structs.replace(found, measured=(_varying(sides, answer, told.low_ms, told.high_ms),))
 
     return change
 
 
-def _share_of_noise(answer: Comparison) -> float:
-    """Return one side's standard deviation that the step's own interval stands for, as a share of the step."""
-    if answer.low_ms is None or answer.high_ms is None or not answer.baseline_ms:
+def _varying(sides: Sequence[Floats], answer: Comparison, low_ms: float | None, high_ms: float | None) -> MetricChange:
+    """Return the change of a figure that varies between single runs as their steps do, by the bounds of these."""
+    share = _share_of_noise(answer, low_ms, high_ms)
+    found = bounds(*(Sample(units, step_spread=float(units.mean()) * share) for units in sides))
+    return MetricChange(float(sides[0].mean()), found.step, found.step_low, found.step_high)
+
+
+def _share_of_noise(answer: Comparison, low_ms: float | None, high_ms: float | None) -> float:
+    """Return one side's standard deviation that an interval of the step stands for, as a share of the step."""
+    if low_ms is None or high_ms is None or not answer.baseline_ms:
         return 0.0
-    return (answer.high_ms - answer.low_ms) / 2 / 1.96 / math.sqrt(2) / answer.baseline_ms
+    return (high_ms - low_ms) / 2 / NORMAL_95 / math.sqrt(2) / answer.baseline_ms
 
 
 def _memory(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:

@@ -59,6 +59,7 @@ def recurring_change(
         other_every=after.every,
         baseline_each_ms=before.each_ms,
         other_each_ms=after.each_ms,
+        baseline_ms=before.ms,
         change_ms=change,
         low_ms=change - half,
         high_ms=change + half,

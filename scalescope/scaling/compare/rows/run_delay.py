@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from scalescope.records.statistics import NORMAL_95
+from scalescope.scaling.compare.answer import AsMeasured
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.noise import Bounds, Floats
 from scalescope.scaling.compare.spread import CORES_UNTOLD
@@ -73,13 +74,9 @@ def with_run_delay(
     part_error = NORMAL_95 * max(1.0, found.factor) * np.hypot(*errors)
     more = waited[1] - waited[0]
     more[:-1] *= _RUNS
-    steps = [one.step_ms or 0.0 for one in delays]
-    error = _UNTOLD * math.hypot(*(ms / math.sqrt(one.repeats) for ms, one in zip(steps, delays, strict=True)))
-    slowed = [_beside_others_ms(ms, float(own.sum())) for ms, own in zip(steps, parts, strict=True)]
-    error = math.hypot(error, _SLOWER * (slowed[1] - slowed[0]))
     known = free if free is not None else found
-    half = math.hypot((known.step_high - known.step_low) / 2, NORMAL_95 * error)
-    without = free.step if free is not None else found.step - (steps[1] - steps[0])
+    half = _half(known, parts, delays)
+    without = _without(found, free, delays)
     return msgspec.structs.replace(
         found,
         low=found.parts - np.hypot(found.parts - found.low, part_error) - np.maximum(more, 0.0),
@@ -88,6 +85,36 @@ def with_run_delay(
         step_high=max(found.step, without) + half,
         degrees=known.degrees,
     )
+
+
+def as_measured(
+    found: Bounds, free: Bounds | None, parts: tuple[Floats, Floats], delays: tuple[RunDelay, RunDelay]
+) -> AsMeasured | None:
+    """Return a step's change with what ranks waited for cores, and without; None where nobody did, or not all tell it.
+
+    `found`, `free`, `parts`: as of `with_run_delay`.
+    """
+    if not any(one.known for one in delays) or any(one.step_ms is None for one in delays):
+        return None
+    half, without = _half(found, parts, delays), _without(found, free, delays)
+    free_half = _half(free if free is not None else found, parts, delays)
+    return AsMeasured(low_ms=found.step - half, high_ms=found.step + half, free_ms=without,
+                      free_low_ms=without - free_half, free_high_ms=without + free_half)  # fmt: skip
+
+
+def _half(known: Bounds, parts: tuple[Floats, Floats], delays: tuple[RunDelay, RunDelay]) -> float:
+    """Return half of a step's interval with what is not told of the waiting, ms."""
+    steps = [one.step_ms or 0.0 for one in delays]
+    error = _UNTOLD * math.hypot(*(ms / math.sqrt(one.repeats) for ms, one in zip(steps, delays, strict=True)))
+    slowed = [_beside_others_ms(ms, float(own.sum())) for ms, own in zip(steps, parts, strict=True)]
+    error = math.hypot(error, _SLOWER * (slowed[1] - slowed[0]))
+    return math.hypot((known.step_high - known.step_low) / 2, NORMAL_95 * error)
+
+
+def _without(found: Bounds, free: Bounds | None, delays: tuple[RunDelay, RunDelay]) -> float:
+    """Return the step's change without what ranks waited, ms."""
+    before, after = (one.step_ms or 0.0 for one in delays)
+    return free.step if free is not None else found.step - (after - before)
 
 
 def _beside_others_ms(waited_ms: float, step_ms: float) -> float:
