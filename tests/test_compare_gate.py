@@ -16,7 +16,8 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.sentences import verdict_sentences
-from scalescope.scaling.compare.answer import AsMeasured, Comparison, FoundAlone, GateLine, Noise, RecurringChange
+from scalescope.scaling.answer_rows import AsMeasured
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, GateLine, Noise, RecurringChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import judge, parse
 from scalescope.scaling.compare.measurement import Measurement

@@ -16,13 +16,13 @@ from scalescope.records.folder import RunFolder
 from scalescope.report.html import page_of
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.of_traces import data_of_traces
-from scalescope.report.panels.lost import lost_panels, lost_table
+from scalescope.report.panels.lost import beside_cause, lost_clause, lost_panels, lost_table, lost_title, noise_sentence
 from scalescope.report.report_data import read_report_data
 from scalescope.report.terminal.run import print_run
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
-from scalescope.scaling.answer_rows import WaterfallPart
+from scalescope.scaling.answer_rows import AsMeasured, WaterfallPart
 from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
 from scalescope.scaling.compare.compare import compare_paths
 from tests import data_parallel
@@ -217,6 +217,26 @@ def test_a_growth_within_noise_is_of_profiled_steps_and_no_part_of_it_is_a_findi
         loss.step_low_ms = loss.step_high_ms = -3.0
     (beyond,) = lost_panels(data_of_traces([run], "run"))
     assert "beyond noise" in beyond.sentence and "a finding" not in beyond.sentence
+
+
+def test_a_step_that_is_longer_as_measured_is_told_so_with_what_it_is_without_waits_for_cores(
+    calm: Path, late: Path
+) -> None:
+    """*45.7 ms longer, within noise* was told beside *rank 1 costs 48.6 ms (23.3 to 50.3)*."""
+    sure = AsMeasured(low_ms=21.0, high_ms=70.0, free_ms=2.3, free_low_ms=-18.0, free_high_ms=23.0)
+    without = "2 ms (95%: -18 to 23 ms), within noise, without what ranks waited for cores"
+    run = analyze_against(late, [calm])
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.as_measured = 45.7, -18.0, 66.0, sure
+    clause = f"45.7 ms longer than calm's as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms), and by {without}"
+    assert lost_clause(run) == f"a step is {clause}"
+    assert beside_cause(run) == "against calm the step is " + clause.replace(" than calm's", "")
+    assert "changed by 46 ms (95%: 21 to 70 ms), as measured, and by " + without in noise_sentence(run.lost)
+    assert "within noise" not in lost_title(run.lost)
+    shorter = AsMeasured(low_ms=-70.0, high_ms=-21.0, free_ms=-2.3, free_low_ms=-23.0, free_high_ms=18.0)
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.as_measured = -45.7, -66.0, 18.0, shorter
+    assert "45.7 ms shorter than calm's as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms)" in lost_clause(run)
 
 
 def test_each_length_below_says_of_which_step_it_is_as_profiled_or_as_run(calm: Path, late: Path) -> None:

@@ -14,6 +14,7 @@ from scalescope.records.files import UNDECODABLE, refuse_huge_integers
 from scalescope.records.rows import Origin
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.scaling.answer_rows import (
+    AsMeasured,
     Basis,
     Collective,
     ExpertRow,
@@ -150,6 +151,8 @@ class RankLoss(msgspec.Struct, kw_only=True):
     from_run_delay_ms: float | None = None
     to_run_delay_ms: float | None = None
     cores_untold: bool = False
+    #: Of a change that was measured for sure, and may be of nothing but waits for cores; else None.
+    as_measured: AsMeasured | None = None
     other_names: tuple[str, str] | None = None  # the reference's and the run's, where its user called the job otherwise
     reference_lacks: list[int] = []  # ranks without a trace there: who waits for whom is not known, nor compared
 

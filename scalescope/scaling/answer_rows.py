@@ -38,6 +38,18 @@ class SamplesOfSteps(msgspec.Struct, kw_only=True, frozen=True):
         return sum(self.baseline), sum(self.other)
 
 
+class AsMeasured(msgspec.Struct, kw_only=True, frozen=True):
+    """A step's change as measured, whoever had the ranks' cores, and that of the steps without what ranks waited for
+    them, ms: a comparison's own bounds hold both, since nothing tells whether the next run would wait as long.
+    """
+
+    low_ms: float  # of the change as measured: it surely took so much longer
+    high_ms: float
+    free_ms: float  # the change without what was waited
+    free_low_ms: float
+    free_high_ms: float
+
+
 class PlacesChange(msgspec.Struct, kw_only=True, frozen=True):
     """Ranks that changed places: those that have most to do, or are late, are not the same on both sides."""
 

@@ -13,6 +13,7 @@ from scalescope.report.report_data import ReportData
 from scalescope.report.text.waits.change import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
+from scalescope.scaling.answer_rows import AsMeasured
 
 _WORTH_SAYING = 0.05  # of the growth
 _A_WORD = 0.002  # of it: all smaller parts together, which then show in a sum of what is told
@@ -70,7 +71,7 @@ def lost_sentence(run: RunAnalysis) -> str:
 
 def lost_title(losses: Sequence[RankLoss]) -> str:
     """Return of which steps the table is, and that what they differ by is within noise, where it is."""
-    within = ": within noise" if losses[0].within_noise else ""
+    within = ": within noise" if losses[0].within_noise and losses[0].as_measured is None else ""
     return f"What a profiled step lost against {losses[0].reference}, a rank, recording included{within}"
 
 
@@ -85,6 +86,9 @@ def noise_sentence(losses: Sequence[RankLoss]) -> str:
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)
     bounds = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
     told = f"{capitalized(_compared_as(loss))} changed by {figure(change, digits)} ms ({bounds}), within noise{cores}"
+    if (sure := loss.as_measured) is not None:
+        measured = f"{_in_ms(change, sure.low_ms, sure.high_ms)}, as measured, and by {_free(sure)}"
+        told = f"{capitalized(_compared_as(loss))} changed by {measured}"
     return f"{told}: no part of the growth as profiled is a finding."
 
 
@@ -102,6 +106,11 @@ def lost_clause(run: RunAnalysis) -> str:
     digits = digits_of((high - low) / 2)
     least, most = (low, high) if change > 0 else (-high, -low)
     bounds = f"95%: {figure(least, digits)} to {figure(most, digits)} ms"
+    if (sure := loss.as_measured) is not None:
+        return (
+            f"a step is {_longer(change)} than {loss.reference}'s as measured ({_job_span(run)}; "
+            f"{_measured_bounds(sure)}), and by {_free(sure)}"
+        )
     if low <= 0 <= high:
         known = max(-low, high) <= WIDE * loss.from_step_ms
         told = "is as long as" if known else "cannot be told in length from"
@@ -127,6 +136,11 @@ def beside_cause(run: RunAnalysis) -> str:
     """
     loss = run.lost[0]
     change, low, high = loss.step_change_ms or 0.0, loss.step_low_ms or 0.0, loss.step_high_ms or 0.0
+    if (sure := loss.as_measured) is not None:
+        return (
+            f"against {loss.reference} the step is {_longer(change)} as measured ({_job_span(run)}; "
+            f"{_measured_bounds(sure)}), and by {_free(sure)}"
+        )
     digits = digits_of((high - low) / 2)
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold and not loss.within_noise)
@@ -135,6 +149,26 @@ def beside_cause(run: RunAnalysis) -> str:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either
     bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"
     return f"against {loss.reference} the step is {_longer(change)}{within} ({bounds}){cores}"
+
+
+def _free(sure: AsMeasured) -> str:
+    """Return by how much a step changed without what ranks waited for cores, which is within noise."""
+    told = _in_ms(sure.free_ms, sure.free_low_ms, sure.free_high_ms)
+    return f"{told}, within noise, without what ranks waited for cores"
+
+
+def _measured_bounds(sure: AsMeasured) -> str:
+    """Return the bounds of how much longer, or shorter, a step is as measured."""
+    return _bounds(sure.low_ms, sure.high_ms) if sure.low_ms > 0 else _bounds(-sure.high_ms, -sure.low_ms)
+
+
+def _in_ms(change: float, low: float, high: float) -> str:
+    return f"{figure(change, digits_of((high - low) / 2))} ms ({_bounds(low, high)})"
+
+
+def _bounds(low: float, high: float) -> str:
+    digits = digits_of((high - low) / 2)
+    return f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
 
 
 def _longer(ms: float) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.scaling.answer_rows import Basis, PlacesChange, SamplesOfSteps
+from scalescope.scaling.answer_rows import AsMeasured, Basis, PlacesChange, SamplesOfSteps
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
@@ -52,18 +52,6 @@ class Noise(msgspec.Struct, kw_only=True, frozen=True):
     #: Of a step, how long a rank was ready to run while others had its core; None: not told, or a device decides.
     baseline_run_delay_ms: float | None = None
     other_run_delay_ms: float | None = None
-
-
-class AsMeasured(msgspec.Struct, kw_only=True, frozen=True):
-    """A step's change as measured, whoever had the ranks' cores, and that of the steps without what ranks waited for
-    them, ms: a comparison's own bounds hold both, since nothing tells whether the next run would wait as long.
-    """
-
-    low_ms: float  # of the change as measured: it surely took so much longer
-    high_ms: float
-    free_ms: float  # the change without what was waited
-    free_low_ms: float
-    free_high_ms: float
 
 
 class CountedWork(msgspec.Struct, kw_only=True, frozen=True):

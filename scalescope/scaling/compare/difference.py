@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.answer_rows import PARTS, Basis
-from scalescope.scaling.compare.answer import REST, AsMeasured, Noise, PartChange, Unit
+from scalescope.scaling.answer_rows import PARTS, AsMeasured, Basis
+from scalescope.scaling.compare.answer import REST, Noise, PartChange, Unit
 from scalescope.scaling.compare.chosen import change_by_choice
 from scalescope.scaling.compare.measurement import (
     EXPOSED,

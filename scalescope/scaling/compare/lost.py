@@ -84,6 +84,7 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
             from_run_delay_ms=noise.baseline_run_delay_ms if noise is not None else None,
             to_run_delay_ms=noise.other_run_delay_ms if noise is not None else None,
             cores_untold=found.cores_untold,
+            as_measured=found.sure_as_measured,
         )
         for one in lost
     ]

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from scalescope.records.statistics import NORMAL_95
-from scalescope.scaling.compare.answer import AsMeasured
+from scalescope.scaling.answer_rows import AsMeasured
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.noise import Bounds, Floats
 from scalescope.scaling.compare.spread import CORES_UNTOLD
