@@ -10,6 +10,7 @@ import pytest
 
 from scalescope.report.compare.sentences import further, headline
 from scalescope.report.compare.tables import parts_table
+from scalescope.report.text.findings import because
 from scalescope.scaling.compare.alike.same_work import amounts
 from scalescope.scaling.compare.answer import AmountChange, Comparison, CountedWork, PartChange
 from scalescope.scaling.compare.compare import compare_paths
@@ -22,6 +23,7 @@ from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.compare.windows import read_windows
 from scalescope.scaling.trace.kernel_kinds import KINDS
+from tests.gloo_traces import GlooJob, analysed
 from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
@@ -401,3 +403,28 @@ def test_what_is_done_besides_is_no_more_than_its_part_can_have_changed_by() -> 
     assert told.work is not None and told.work.change_ms is None and told.told_ms is None
     (told,) = with_work([part("matmul", 30.0, 41.0, 17.0)], before, after, {"matmul": (0.0, 15_000.0)})
     assert told.told_ms == pytest.approx(15.0)
+
+
+def updating(folder: Path, sleeps_ms: float) -> Path:
+    """Return traces of steps in which rank 1 sleeps before its optimizer's step, whose first operator is `add_`."""
+    job = GlooJob()
+    for number in range(2, 12):
+        job.step(number)
+        job.compute(20.0, calls=2)
+        job.all_reduce(2.0)
+        job.sleep(1, sleeps_ms)
+        for rank in range(job.world_size):
+            begun = job.now[rank]
+            job.now[rank] += 50_000
+            job.compute(1.0, "aten::add_", rank)
+            job.annotate(rank, "Optimizer.step#Adagrad.step", begun, job.now[rank])
+    return job.write(folder)
+
+
+def test_a_place_before_a_call_is_named_by_it_as_of_a_run_alone(tmp_path: Path) -> None:
+    """*Before aten::add_* was told of a sleep that `analyze` finds *before Optimizer.step#Adagrad.step*."""
+    calm, asleep = updating(tmp_path / "calm", 0.5), updating(tmp_path / "asleep", 40.0)
+    for found in (compare_paths([calm], [asleep]), compare_paths([asleep], [calm])):
+        (gap,) = found.gaps
+        assert gap.rank == 1 and gap.before == "Optimizer.step#Adagrad.step"
+    assert "before Optimizer.step#Adagrad.step" in because(analysed(asleep).findings[0])

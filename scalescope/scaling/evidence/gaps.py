@@ -10,7 +10,6 @@ Gaps are added up by their place, which is the same in every step and on every r
 and the one that it lies in. Only so can a stall be told from what a place always takes.
 """
 
-import re
 from typing import Literal, get_args
 
 import msgspec
@@ -18,7 +17,7 @@ import numpy as np
 
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_timeline import COLLECTOR, SHORTEST_GAP_NS, HostTimeline, Mask, Spans
-from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, backward_begins
+from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, BEFORE_CALL, LOOP_CALLS, backward_begins
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
 
@@ -31,11 +30,6 @@ SEVERAL = 3
 Phase = Literal["before_first", "forward", "backward", "optimizer", "between", "after_last"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _BEFORE, _FORWARD, _BACKWARD, _OPTIMIZER, _BETWEEN, _AFTER = range(6)
-
-#: Calls of a loop that begin with operators which nobody calls by name, such as a broadcast of buffers.
-_CALLS = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|Optimizer\.step#")
-#: A gap lies before such a call whose last part alone that is, and most of a place's time does.
-_BEFORE_CALL = 0.9
 
 NOTHING = ""  # before the first operator, after the last, outside of all
 
@@ -178,7 +172,7 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
     many = dropped[np.argsort(-table[dropped].sum(axis=1), kind="stable")][:MANY_PLACES]
     kept, dropped = np.concatenate((kept, many)), np.setdiff1d(dropped, many)
     name = [*host.names, NOTHING]  # -1 is the last
-    calls = host.annotations.of(host.named(_CALLS)[host.annotations.name])
+    calls = host.annotations.of(host.named(LOOP_CALLS)[host.annotations.name])
     backward = backward_begins(host.operators.start, host.operators.end, host.operators.name, host.names)
     places = []
     for row in kept[counts[kept] > 0].tolist():
@@ -204,8 +198,8 @@ def _opened(calls: Spans, gaps: Intervals, names: list[str]) -> str:
     length = gaps.ends - gaps.starts
     at = np.searchsorted(calls.start, gaps.ends, side="right") - 1
     call = np.maximum(at, 0)
-    before = (at >= 0) & (calls.end[call] >= gaps.ends) & (calls.start[call] - gaps.starts >= _BEFORE_CALL * length)
-    if length[before].sum() < _BEFORE_CALL * length.sum():
+    before = (at >= 0) & (calls.end[call] >= gaps.ends) & (calls.start[call] - gaps.starts >= BEFORE_CALL * length)
+    if length[before].sum() < BEFORE_CALL * length.sum():
         return NOTHING
     return names[int(calls.name[call[before][0]])]
 
@@ -214,7 +208,7 @@ def _opened_backward(begins: Ints, gaps: Intervals) -> str:
     """Return the name of a backward pass where the gaps of a place lie right before some, by most of their time."""
     length = gaps.ends - gaps.starts
     before = np.isin(gaps.ends, begins)
-    return BACKWARD_CALL if length[before].sum() >= _BEFORE_CALL * length.sum() else NOTHING
+    return BACKWARD_CALL if length[before].sum() >= BEFORE_CALL * length.sum() else NOTHING
 
 
 def _several(here: Ints, elsewhere: Ints, counts: Ints) -> SeveralGaps:

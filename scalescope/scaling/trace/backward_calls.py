@@ -1,9 +1,12 @@
-"""Where a loop calls backward(): an operator of torch's own begins it, whose name says nothing of that.
+"""What a loop calls by name, and where it calls backward(): an operator of torch's own begins it, whose name says
+nothing of that.
 
 A backward pass of one loss begins with the gradient of that loss, which is one: `aten::ones_like`. A loop may run that
 operator anywhere. It begins a backward pass where no other one is around it, and the next thing that any thread which
 drives training begins is autograd's own frame, on the loop's thread on a CPU and on another one on a GPU.
 """
+
+import re
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +16,11 @@ from scalescope.scaling.trace.intervals import Ints
 
 #: What a backward pass is called, in the names that evidence has for calls of the loop.
 BACKWARD_CALL = "autograd.backward"
+#: Other calls of a loop, by their annotations, that begin with operators which nobody calls by name, such as a
+#: broadcast of buffers.
+LOOP_CALLS = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|Optimizer\.step#")
+#: A place lies before such a call whose last part alone that is, and most of the place's time does.
+BEFORE_CALL = 0.9
 _FIRST_GRADIENT = "aten::ones_like"
 
 

@@ -23,7 +23,7 @@ from scalescope.scaling.compare.measurement import Measurement, ranks_in_all
 from scalescope.scaling.compare.noise import Floats, Mask
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline
 from scalescope.scaling.rank.step_sources.steps import Steps
-from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, backward_begins
+from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, BEFORE_CALL, LOOP_CALLS, backward_begins
 from scalescope.scaling.trace.families import HANDOVER_OPS
 from scalescope.scaling.trace.intervals import Ints, covered_before, union
 from scalescope.scaling.trace.reader import read_trace
@@ -47,6 +47,25 @@ class _Steps(msgspec.Struct, frozen=True):
     places: _Places
     ms: Floats
     collectives: Ints  # that are handed over at each place
+    calls: _Places  # what the loop calls within each place; "" for nothing that has a name
+    ahead_ms: Floats  # (steps, places), of `ms` that before the call
+
+    def called(self, place: int) -> str | None:
+        """Return what comes behind a place, as a loop's writer would say it: the call, where its time lies before that,
+        else the operator; None: the step's end.
+        """
+        before = self.ahead_ms[:, place].sum() >= BEFORE_CALL * self.ms[:, place].sum()
+        return (self.calls[place] if before else "") or self.places[place] or None
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """One step, as of `_Steps`."""
+
+    places: _Places
+    ms: Floats
+    collectives: Ints
+    calls: _Places
+    ahead_ms: Floats
 
 
 def standing_gaps(
@@ -80,7 +99,7 @@ def _standing_out(rank: int, here: _Steps, there: _Steps, least_ms: float) -> li
     return [
         GapChange(
             rank=rank,
-            before=here.places[at] or None,
+            before=(there if after[at] > before[at] else here).called(at),
             change_ms=float(after[at] - before[at]),
             low_ms=float(low_after[at] - high[at]),
             high_ms=float(high_after[at] - low[at]),
@@ -93,7 +112,7 @@ def _standing_out(rank: int, here: _Steps, there: _Steps, least_ms: float) -> li
 
 def _steps_of(side: Measurement, rank: int) -> _Steps | None:
     """Return the steps that have the operators of most of them; None where they are too few, or cannot be read."""
-    steps: list[tuple[_Places, Floats, Ints]] = []
+    steps: list[_Step] = []
     apart = max(1, -(-len(side.windows) // _MOST_WINDOWS))
     for window in side.windows[::apart]:
         source = window.traces.get(rank)
@@ -106,21 +125,25 @@ def _steps_of(side: Measurement, rank: int) -> _Steps | None:
             return None
     if not steps:
         return None
-    usual, _ = Counter(places for places, _, _ in steps).most_common(1)[0]
-    alike = [(ms, handed) for places, ms, handed in steps if places == usual]
+    usual, _ = Counter(one.places for one in steps).most_common(1)[0]
+    alike = [one for one in steps if one.places == usual]
     if len(alike) < _LEAST_STEPS:
         return None
-    times, collectives = (np.array(own) for own in zip(*alike, strict=True))
-    return _Steps(usual, times, np.median(collectives, axis=0).astype(np.int64))
+    calls, _ = Counter(one.calls for one in alike).most_common(1)[0]
+    times, ahead, collectives = (
+        np.array([getattr(one, own) for one in alike]) for own in ("ms", "ahead_ms", "collectives")
+    )
+    return _Steps(usual, times, np.median(collectives, axis=0).astype(np.int64), calls, ahead)
 
 
-def _of_window(trace: Trace, timeline: CpuTimeline) -> list[tuple[_Places, Floats, Ints]]:
+def _of_window(trace: Trace, timeline: CpuTimeline) -> list[_Step]:
     """Return each step's places, each named by what is behind it, their idle time, ms, and the collectives in them.
 
     That is an operator, or the backward pass that it begins; "": the step's end, which has come before whatever a loop
     runs between two of the profiler's steps, as to keep a loss.
     """
     (start, end), edges, names = timeline.operators, timeline.windows.edges, trace.names
+    call_starts, call_names = _loop_calls(trace, timeline.thread)
     opens_backward = np.isin(start - trace.header.base_ns, _backward_begins(trace, timeline.thread))
     beside = _between_steps(timeline.steps, start)
     loads = covered_before(timeline.data, end) > covered_before(timeline.data, start)
@@ -140,8 +163,30 @@ def _of_window(trace: Trace, timeline: CpuTimeline) -> list[tuple[_Places, Float
         ]
         handed = start[handover & (start >= first) & (start < last)]
         collectives = np.bincount(np.searchsorted(start[own], handed), minlength=own.size + 1)
-        found.append(((*called, ""), idle / 1e6, collectives))
+        at = _last_begun(call_starts, instants)
+        opened = np.where(at >= 0, call_starts[at], instants[:-1]) if call_starts.size else instants[:-1]
+        ahead = opened - instants[:-1] - (covered_before(busy, opened) - covered_before(busy, instants[:-1]))
+        calls = tuple(call_names[one] if one >= 0 else "" for one in at.tolist())
+        found.append(_Step((*called, ""), idle / 1e6, collectives, calls, ahead / 1e6))
     return found
+
+
+def _last_begun(call_starts: Ints, instants: Ints) -> Ints:
+    """Return the last call that begins within each place, which instants part; -1 for none."""
+    at = np.searchsorted(call_starts, instants[1:], side="right") - 1
+    begun: Ints = np.where(at >= np.searchsorted(call_starts, instants[:-1]), at, -1)
+    return begun
+
+
+def _loop_calls(trace: Trace, thread: int) -> tuple[Ints, list[str]]:
+    """Return when calls of the loop begin that have names, ascending, in ns, and the names."""
+    spans = trace.annotations
+    rows = [
+        at for at in np.flatnonzero(spans.thread == thread).tolist() if LOOP_CALLS.match(trace.names[spans.name[at]])
+    ]
+    rows.sort(key=lambda at: int(spans.start[at]))
+    starts: Ints = spans.start[rows] + trace.header.base_ns if rows else np.zeros(0, np.int64)
+    return starts, [trace.names[spans.name[at]] for at in rows]
 
 
 def _backward_begins(trace: Trace, thread: int) -> Ints:
