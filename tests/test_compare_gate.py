@@ -17,7 +17,15 @@ from scalescope.records.folder import RunFolder
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.sentences import verdict_sentences
 from scalescope.scaling.answer_rows import AsMeasured
-from scalescope.scaling.compare.answer import Comparison, FoundAlone, GateLine, Noise, RecurringChange
+from scalescope.scaling.compare.answer import (
+    Comparison,
+    FoundAlone,
+    GapChange,
+    GateLine,
+    Noise,
+    PartChange,
+    RecurringChange,
+)
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import judge, parse
 from scalescope.scaling.compare.measurement import Measurement
@@ -157,6 +165,28 @@ def test_a_trifle_is_no_cause_of_a_change_that_waits_for_cores_are() -> None:
     assert "2.9 ms" not in " ".join(verdict_sentences(busy))
     dear = [FoundAlone(side="other", finding=msgspec.structs.replace(stall, ms=9.0, high_ms=12.0))]
     assert "rank 1 costs a step 9.0 ms" in verdict_sentences(msgspec.structs.replace(busy, alone=dear))[1]
+
+
+def test_a_loop_that_stands_still_in_nearly_every_step_fails_a_limit_that_noise_alone_reaches_across() -> None:
+    """*Within noise*, and *held, step>3%: +55 % (95%: -20 to +130)*, of a rank that sleeps for 40 ms of each step."""
+    gap = GapChange(rank=1, before="aten::add_", change_ms=40.0, low_ms=38.8, high_ms=40.6, baseline_ms=0.8,
+                    other_ms=40.8)  # fmt: skip
+    part = PartChange(name="idle_launch", change_ms=40.1, low_ms=26.0, high_ms=57.3, baseline_ms=6.6, other_ms=46.7,
+                      rank=1)  # fmt: skip
+    asleep = Comparison(baseline="before", other="after", verdict="same", change_ms=35.5, low_ms=-12.9, high_ms=83.9,
+                        baseline_ms=64.4, other_ms=99.9, basis="untraced", gaps=[gap], parts=[part])  # fmt: skip
+    fails, untold = judged(asleep, "step>3%", "step>65%")
+    assert not fails.held and fails.text == (
+        "+55 % of the step (95%: -20 to +130): -7 % by all else (95%: -82 to +68) and +62.1 % by a loop that stands "
+        "still in nearly every step (95%: +60.2 to +63.0), by itself beyond the limit"
+    )
+    assert untold.untold
+    whole = "The whole step: +36 ms of 64.4 ms, and without that −4 ms (95%: −82.1% to +68.2%), within noise."
+    assert verdict_sentences(asleep)[1] == whole
+    of_another = msgspec.structs.replace(part, rank=0)  # who sleeps while it would wait costs nothing
+    assert judged(msgspec.structs.replace(asleep, parts=[of_another]), "step>3%")[0].untold
+    not_longer = msgspec.structs.replace(asleep, change_ms=5.0, low_ms=-43.4, high_ms=53.4)
+    assert judged(not_longer, "step>3%")[0].untold and not_longer.standing is None
 
 
 def test_the_mean_step_is_judged_with_what_steps_that_recur_cost() -> None:

@@ -33,6 +33,8 @@ Amount = Literal["samples", "flops_a_sample", "collectives", "sent_bytes"]
 MatchedBy = Literal["name", "operator", "place", "kind", "only_baseline", "only_other"]
 #: A part that changes by so much of it on the other ranks, too, changes on all.
 _ALIKE = 0.5
+#: How much of what a loop stands still longer is in the step's change, where that is no other's to wait.
+_CONFIRMS = 0.5
 #: What the traces do not show of the change of the steps without a profiler.
 REST = "rest"
 #: What takes as long as the machine is fast: a slow window makes all of these longer, and no rank's waiting for data.
@@ -287,6 +289,24 @@ class Comparison(msgspec.Struct, kw_only=True):
         """
         told = self.as_measured
         return told if self.verdict == "same" and told is not None and told.low_ms * told.high_ms > 0 else None
+
+    @property
+    def standing(self) -> tuple[float, float, float] | None:
+        """Return how much longer, or less long, the loop of the rank that others wait for stands still, with bounds,
+        ms: of a step's change that noise may hide, what noise does not make. None where that is another rank's, or the
+        step did not change by more than half of it.
+        """
+        own = [one for one in self.gaps if any(part.rank == one.rank for part in self.parts)]
+        told = [sum(getattr(one, name) for one in own) for name in ("change_ms", "low_ms", "high_ms")]
+        change, low, high = told
+        if (
+            self.verdict != "same"
+            or not own
+            or (self.change_ms or 0.0) / change < _CONFIRMS
+            or self.by_rate is not None
+        ):
+            return None
+        return change, low, high
 
     @property
     def change(self) -> float | None:

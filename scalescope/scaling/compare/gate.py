@@ -206,6 +206,8 @@ def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Metr
         return None
     often = answer.recurring
     found = _with_recurring((answer.change_ms, answer.low_ms, answer.high_ms), answer.baseline_ms, often)
+    if answer.standing is not None and not found.terms:
+        found = _with_standing(found, answer.standing)
     if (told := answer.sure_as_measured) is None:
         return found
     return msgspec.structs.replace(found, measured=tuple(
@@ -213,6 +215,15 @@ def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Metr
         for interval in ((answer.change_ms, told.low_ms, told.high_ms),
                          (told.free_ms, told.free_low_ms, told.free_high_ms))
     ))  # fmt: skip
+
+
+def _with_standing(found: MetricChange, standing: tuple[float, float, float]) -> MetricChange:
+    """Return a step's change as that of what a loop stands still at a place in nearly every step, and all else."""
+    change, low, high = standing
+    rest = msgspec.structs.replace(found, change=found.change - change, low=found.low - change,
+                                   high=found.high - change, of=" by all else")  # fmt: skip
+    still = MetricChange(found.baseline, change, low, high, of=" by a loop that stands still in nearly every step")
+    return msgspec.structs.replace(found, terms=(rest, still))
 
 
 def _with_recurring(typical: tuple[float, float, float], step_ms: float, often: RecurringChange | None) -> MetricChange:
