@@ -13,6 +13,7 @@ from scalescope.report.compare.sentences import headline, verdict_sentences
 from scalescope.report.compare.tables import parts_table
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.scaling.compare.answer import (
+    AmountChange,
     Comparison,
     FoundAlone,
     LateChange,
@@ -169,3 +170,21 @@ def test_a_cause_in_the_job_that_costs_more_than_waits_for_cores_stays_first() -
     told = verdict_sentences(replace(busy, alone=[FoundAlone(side="other", finding=dear)]))
     assert told[0].startswith("In late, and not in calm, rank 1 costs a step 40.0 ms")
     assert any(one.startswith("In late ranks wait") for one in told)
+
+
+def test_how_many_exchanges_a_step_makes_comes_first_where_that_is_the_work_that_differs() -> None:
+    """*Elementwise +8.9, copies +7.0, the rest within noise* was told of gradients exchanged in four passes for one."""
+    counted = [AmountChange(amount="collectives", operation="all_reduce", baseline=2, other=8),
+               AmountChange(amount="sent_bytes", operation="all_reduce", baseline=15.8e6, other=63.3e6),
+               AmountChange(amount="sent_bytes", operation="broadcast", baseline=576, other=2304)]  # fmt: skip
+    copies = replace(PART, name="copies and casts", change_ms=7.0, low_ms=1.7, high_ms=11.4)
+    transfer = replace(PART, name="exposed_transfer", change_ms=33.1, low_ms=-33.7, high_ms=102.1)
+    slower = replace(WIDE, verdict="slower", change_ms=75.0, low_ms=22.8, high_ms=113.2, parts=[copies, transfer],
+                     amounts=counted)  # fmt: skip
+    told = " ".join(verdict_sentences(slower))
+    assert told.startswith("late makes 8 all_reduce calls a step for 2 in calm, and is ")
+    assert "copies and casts +7.0" in told and "the rest within noise" not in told
+    bigger = [one for one in counted if one.amount == "sent_bytes"]  # in as many calls
+    assert headline(replace(slower, amounts=bigger)).startswith("late does other work than calm, and is ")
+    harder = [*counted, AmountChange(amount="flops_a_sample", operation=None, baseline=1.0, other=3.0)]
+    assert headline(replace(slower, amounts=harder)).startswith("late does other work than calm, and is ")

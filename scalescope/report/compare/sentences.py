@@ -6,9 +6,11 @@ from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, w
 from scalescope.report.compare.sure import (
     FAR_APART,
     MOST_NAMED,
+    amount_words,
     because,
     besides,
     does_other_work,
+    exchanges,
     moved,
     names_of,
     of_recurring,
@@ -146,7 +148,7 @@ def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
     change, low, high = answer.change_ms or 0.0, answer.low_ms or 0.0, answer.high_ms or 0.0
     step = answer.baseline_ms or 1.0
     shares = sorted((abs(low / step), abs(high / step)))
-    other = f" does other work than {here}, and" if does_other_work(answer) else ""
+    other = _other_work(answer, here)
     # doubt of all of the change stays beside it
     untold = UNTOLD if answer.cores_untold else ""
     told = (
@@ -166,6 +168,14 @@ def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
         often = of_recurring(answer, here, there)
         return [*often, f"Between these steps {told}{behind}", *(one for one in beside if one not in often)]
     return [f"{told}{behind}", *beside]
+
+
+def _other_work(answer: Comparison, here: str) -> str:
+    """Return that a side does other work, before how long it takes: how many exchanges, where it is these alone."""
+    if not does_other_work(answer):
+        return ""
+    calls = exchanges(answer)
+    return f" makes {amount_words(calls)} in {here}, and" if calls is not None else f" does other work than {here}, and"
 
 
 def _found_first(answer: Comparison, here: str, there: str) -> list[str]:
@@ -205,7 +215,10 @@ def _where(answer: Comparison, most_words: int) -> tuple[str, str]:
         nothing = "f no single part is the change beyond noise"
         return (f", and o{nothing}", "") if len(nothing.split()) < most_words else ("", f"O{nothing}")
     rest = [one for one in answer.parts if one not in told]
-    noise = ", the rest within noise" if rest and all(one.within_noise for one in rest) else ""
+    # of what other exchanges take no part's noise says that it is none
+    noise = (
+        ", the rest within noise" if rest and all(one.within_noise for one in rest) and not exchanges(answer) else ""
+    )
     words = [f"{part_name(one)} {told_change(one)}{because(one, answer)}" for one in told]
     for count in range(len(words), 0, -1):
         behind = f", of which {', '.join(words[:count])}{noise if count == len(words) else ''}"

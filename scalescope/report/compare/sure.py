@@ -433,6 +433,17 @@ def _far_apart(answer: Comparison) -> list[AmountChange]:
     ]
 
 
+def exchanges(answer: Comparison) -> AmountChange | None:
+    """Return the operation of which a side has far more calls, and sends far more; None where other work differs."""
+    sent = _far_apart(answer)
+    if not sent or any(one.amount != "sent_bytes" for one in sent):
+        return None
+    most = max(sent, key=lambda one: abs(one.other - one.baseline)).operation
+    calls = next((one for one in answer.amounts if (one.amount, one.operation) == ("collectives", most)), None)
+    far = calls is not None and max(calls.baseline, calls.other) >= FAR_APART * min(calls.baseline, calls.other)
+    return calls if far else None
+
+
 def does_other_work(answer: Comparison) -> bool:
     """Tell whether two steps that are laid side by side do other work altogether, of batches that are alike."""
     return bool(_far_apart(answer)) and "samples" not in {one.amount for one in answer.amounts}
