@@ -1,5 +1,6 @@
 """Steps that are longer every so often (validation, a checkpoint, a log) are told by the rows of all steps, first."""
 
+import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -101,6 +102,57 @@ def test_the_same_steps_in_any_other_order_are_no_pattern(name: str) -> None:
             )
         found += recurring_steps(*shuffled) is not None
     assert found <= 2
+
+
+def test_four_that_stand_far_apart_from_all_others_and_evenly_are_told_of_a_short_job() -> None:
+    """A job of 45 steps validates in steps 9, 19, 29 (profiled) and 39, 99 to 114 ms of 62: nothing was told of it.
+
+    As run with and without, by turns, it costs 5.0 ms a step (1.3 to 7.7).
+    """
+    found = recurring_steps(*saving("validating_tenth.jsonl"))
+    assert found is not None and (found.every, found.phase, found.phases, found.rank) == (10, 9, [9], None)
+    assert found.longer_low_ms is not None and 30.0 < found.longer_low_ms < 41.0 < found.longer_ms < 42.0
+    assert found.usual_ms == pytest.approx(63.2, abs=0.1) and found.mean_ms == pytest.approx(4.1, abs=0.1)
+    steady, profiled = saving("validating_tenth.jsonl")
+    moved = [steady[at] for at in (*range(4, len(steady)), *range(4))]  # in other steps, no more even
+    swapped = [msgspec.structs.replace(one, step=row.step) for one, row in zip(moved, steady, strict=True)]
+    assert recurring_steps(swapped, profiled) is None
+
+
+@pytest.mark.parametrize("last", [24, 30, 40])
+@pytest.mark.parametrize("name", ["validating_tenth.jsonl", "saving_steps.jsonl"])
+def test_of_few_steps_in_any_other_order_one_in_a_thousand_is_taken_for_a_pattern(name: str, last: int) -> None:
+    chance, found = np.random.default_rng(11), 0
+    steady, profiled = saving(name)
+    since = sorted(row.step for row in [*steady, *profiled])[-last:][0]
+    parts = [[row for row in part if row.step >= since] for part in (steady, profiled)]
+    for _ in range(700):
+        orders = [chance.permutation(len(part)).tolist() for part in parts]
+        found += (
+            recurring_steps(
+                *(
+                    [msgspec.structs.replace(part[at], step=row.step) for at, row in zip(order, part, strict=True)]
+                    for order, part in zip(orders, parts, strict=True)
+                )
+            )
+            is not None
+        )
+    assert found <= 2
+
+
+def test_two_thousand_steps_of_many_ranks_take_a_moment() -> None:
+    """For 3,000 steps of 64 ranks a second went by, twice, for medians of lists and factorials made anew."""
+    noise = np.random.default_rng(1)
+    times = 60.0 + noise.exponential(3.0, (2000, 64))
+    times[9::10] += 40.0
+    made = [
+        StepRow(step=step, phase="steady", step_ms=own, own_ms=own, samples_per_s=1.0)
+        for step, own in enumerate(times.tolist())
+    ]
+    began = time.process_time()
+    found = recurring_steps(made)
+    assert found is not None and found.every == 10
+    assert time.process_time() - began < 1.0  # 0.2 s, on a machine with nothing else to do
 
 
 def test_steps_of_a_machine_whose_speed_drifts_are_no_pattern() -> None:

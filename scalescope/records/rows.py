@@ -210,7 +210,7 @@ class StepRow(msgspec.Struct, frozen=True):
     def loop_ms(self) -> list[float]:
         """Return every rank's time since the step before ended: with what its loop saved and validated in between."""
         held = [one for one in (self.saving_ms, self.validating_ms) if len(one) == len(self.step_ms)]
-        return [ms + sum(one[rank] for one in held) for rank, ms in enumerate(self.step_ms)]
+        return [ms + sum(one[rank] for one in held) for rank, ms in enumerate(self.step_ms)] if held else self.step_ms
 
     @property
     def length_ms(self) -> float:

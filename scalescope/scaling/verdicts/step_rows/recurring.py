@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,11 +79,11 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
     if not ranks or len(rows) < 2 * LEAST_TIMES:
         return None
     numbers = np.array([row.step for row in rows])
+    timed = [_Timed.of(stretch, ranks) for stretch in stretches]
     times = np.array([row.loop_ms[:ranks] for row in rows])
     told = np.array([row.step for stretch in stretches for row in stretch])
-    levels = [beside_neighbours(np.array([row.loop_ms[:ranks] for row in stretch])) for stretch in stretches]
-    beside = np.concatenate(levels) if levels else np.empty((0, ranks))
-    found = regular(list(_series(stretches, told, beside)), _LEAST_SHARE * float(np.median(times.max(axis=1))))
+    beside = np.concatenate([beside_neighbours(one.loop) for one in timed]) if timed else np.empty((0, ranks))
+    found = regular(list(_series(timed, told, beside)), _LEAST_SHARE * float(np.median(times.max(axis=1))))
     if found is None or np.count_nonzero(numbers % found[0] == found[1]) < LEAST_TIMES:
         return None
     every, phase = found
@@ -104,7 +105,7 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
         every=every,
         phase=first,
         phases=long.tolist(),
-        rank=_by_itself(stretches, ranks, found, longer) if rank is None else rank,
+        rank=_by_itself(timed, told, found, longer) if rank is None else rank,
         longer_ms=longer,
         longer_low_ms=max(0.0, longer - half),
         longer_high_ms=longer + half,
@@ -158,30 +159,45 @@ def _stretches(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> list[lis
     return [stretch for stretch in found if len(stretch) >= _LEAST_STRETCH]
 
 
-def _series(
-    stretches: Sequence[Sequence[StepRow]], numbers: NDArray[np.int64], beside: NDArray[np.float64]
-) -> Iterator[StepSeries]:
+class _Timed(NamedTuple):
+    """A stretch's times by step and rank, ms. `own`: None where not all were timed so."""
+
+    loop: NDArray[np.float64]
+    step: NDArray[np.float64]
+    own: NDArray[np.float64] | None
+
+    @classmethod
+    def of(cls, stretch: Sequence[StepRow], ranks: int) -> "_Timed":
+        own = np.array([row.own_ms[:ranks] for row in stretch]) if _own_known(stretch, ranks) else None
+        step = np.array([row.step_ms[:ranks] for row in stretch])
+        return cls(np.array([row.loop_ms[:ranks] for row in stretch]), step, own)
+
+
+def _own_known(stretch: Sequence[StepRow], ranks: int) -> bool:
+    return all(len(row.own_ms) >= ranks for row in stretch)
+
+
+def _series(timed: Sequence[_Timed], numbers: NDArray[np.int64], beside: NDArray[np.float64]) -> Iterator[StepSeries]:
     """Return what may tell them: a rank's steps, and the same less the others', and its own time less theirs.
 
     What one rank does at a step's end the others wait for in the next: each rank's own series has it once.
     """
     ranks = beside.shape[1]
-    own_known = all(len(row.own_ms) >= ranks for stretch in stretches for row in stretch)
+    own = [one.own for one in timed if one.own is not None]
     for rank in dict.fromkeys((0, ranks - 1)):
         yield StepSeries(numbers, beside[:, rank])
-        if ranks < 2 or not stretches:
+        if ranks < 2 or not timed:
             continue
-        kinds = (
-            [[row.step_ms for row in stretch] for stretch in stretches],
-            [[row.own_ms for row in stretch] for stretch in stretches],
-        )
-        for kind in kinds if own_known else kinds[:1]:
-            later = [np.array([[_beside_others(times[:ranks], rank)] for times in stretch]) for stretch in kind]
-            yield StepSeries(numbers, np.concatenate([beside_neighbours(one) for one in later])[:, 0])
+        for kind in ([one.step for one in timed], own):
+            if len(kind) == len(timed):
+                later = [beside_neighbours(_beside_others(times, rank)) for times in kind]
+                yield StepSeries(numbers, np.concatenate(later))
 
 
-def _beside_others(times: Sequence[float], rank: int) -> float:
-    return times[rank] - statistics.median(ms for one, ms in enumerate(times) if one != rank)
+def _beside_others(times: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
+    """Return a rank's time of each step less the others' median."""
+    others: NDArray[np.float64] = np.median(np.delete(times, rank, axis=1), axis=1)
+    return times[:, rank] - others
 
 
 def _excess(phases: NDArray[np.int64], beside: NDArray[np.float64], found: tuple[int, int]) -> NDArray[np.float64]:
@@ -212,14 +228,15 @@ def _late(
 
 
 def _by_itself(
-    stretches: Sequence[Sequence[StepRow]], ranks: int, found: tuple[int, int], longer_ms: float
+    timed: Sequence[_Timed], numbers: NDArray[np.int64], found: tuple[int, int], longer_ms: float
 ) -> int | None:
     """Return the rank that takes most of it before it first waits for the others; None where none does, or several."""
-    if ranks < 2 or not all(len(row.own_ms) >= ranks for stretch in stretches for row in stretch):
-        return None
     every, phase = found
-    own = np.concatenate([beside_neighbours(np.array([row.own_ms[:ranks] for row in one])) for one in stretches])
-    there = own[[row.step % every == phase for stretch in stretches for row in stretch]]
+    own = [beside_neighbours(one.own) for one in timed if one.own is not None]
+    if len(own) < len(timed) or own[0].shape[1] < 2:
+        return None
+    there = np.concatenate(own)[numbers % every == phase]
+    ranks = there.shape[1]
     typical = np.median(there, axis=0)
     rank = int(typical.argmax())
     later = there[:, rank] - np.delete(there, rank, axis=1).max(axis=1)

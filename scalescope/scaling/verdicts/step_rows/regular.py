@@ -2,6 +2,9 @@
 
 Every period and every phase of each series is tried; what tells one from chance is how unlikely it is that longest
 steps lie that regularly. One of them may be no longer than others: a hiccup beside it hides it.
+
+Of a short job's steps few are longer, and of all that is tried some would lie as regularly. Where a wide gap parts them
+from all others nothing is tried: these and no others are the longer ones, and what is left to chance is where they lie.
 """
 
 import math
@@ -17,6 +20,8 @@ LEAST_TIMES, _ONE_MISSED = 3, 5
 _CHANCE = 1e-3
 #: Of the other steps no more are as long: a machine has hiccups.
 _HICCUPS = 0.1
+#: Steps are longer beyond doubt where the shortest is so many times as far from the others' middle as any other.
+_APART = 2.0
 #: On either side of a step those beside it.
 _BESIDE = 6
 
@@ -54,6 +59,7 @@ def regular(series: Sequence[StepSeries], least_ms: float) -> tuple[int, int] | 
     bound = math.log(_CHANCE / max(len(series), 1))
     found = sorted((chance, every, phase, at) for at, one in enumerate(series)
                    for chance, every, phase in _longest(one, bound))  # fmt: skip
+    found += _set_apart(series)
     for _, every, phase, at in found:
         own = series[at].numbers % every == phase
         times = series[at].times
@@ -62,44 +68,99 @@ def regular(series: Sequence[StepSeries], least_ms: float) -> tuple[int, int] | 
     return None
 
 
+def _set_apart(series: Sequence[StepSeries]) -> list[tuple[float, int, int, int]]:
+    """Return the same, and the series, of steps that are all of a phase and longer than all others beyond doubt.
+
+    As several series have the same ones, each such set counts once in what is tried.
+    """
+    sets: dict[tuple[int, ...], int] = {}
+    for at, one in enumerate(series):
+        if apart := _apart(one):
+            sets.setdefault(apart, at)
+    found = []
+    for steps, at in sets.items():
+        numbers = series[at].numbers
+        alike: list[tuple[int, int]] = []  # the periods and phases that have as many of the steps
+        for every in range(2, len(numbers) // LEAST_TIMES + 1):
+            sizes = np.bincount(numbers % every, minlength=every)
+            alike += [(every, phase) for phase in np.flatnonzero(sizes == len(steps)).tolist()]
+        least = _Chances(len(numbers)).least(len(steps))
+        chance = least + math.log(max(len(alike), 1) * len(sets))
+        if chance < math.log(_CHANCE):
+            own = [one for one in alike if np.array_equal(numbers[numbers % one[0] == one[1]], steps)]
+            found += [(chance, *one, at) for one in own]
+    return sorted(found)
+
+
+def _apart(series: StepSeries) -> tuple[int, ...]:
+    """Return which steps are longer than all others beyond doubt, in order; none where none are, or too few."""
+    order = np.argsort(series.times, kind="stable")
+    times = series.times[order]
+    least, most = LEAST_TIMES, len(times) // 2
+    if most < least:
+        return ()
+    gaps = times[-most:] - times[-most - 1 : -1]
+    count = most - int(gaps.argmax())
+    usual = float(np.median(times[:-count]))
+    if count < least or times[-count] - usual < _APART * (times[-count - 1] - usual):
+        return ()
+    return tuple(sorted(series.numbers[order[-count:]].tolist()))
+
+
 def _longest(series: StepSeries, bound: float) -> Iterator[tuple[float, int, int]]:
     """Return the logarithm of chance, the period and the phase of steps that are among the longest, below a bound."""
     numbers, count = series.numbers, len(series.times)
     order = np.argsort(series.times, kind="stable")
-    place = np.empty(count, np.int64)
-    place[order] = np.arange(count)
     periods = range(2, count // LEAST_TIMES + 1)
     tried = math.log(2 * (sum(periods) or 1))  # either may be missed, or none
+    chances = _Chances(count)
     for every in periods:
         phases = numbers % every
         sizes = np.bincount(phases, minlength=every)
         most = int(sizes.max())
-        among = order[count - min(count, math.ceil(_HICCUPS * (count - most) + most)) :]
-        there = np.bincount(phases[among], minlength=every)
+        if tried + chances.least(min(most, count // 2)) >= bound:
+            continue  # so few are the longest ones by chance
+        below = count - min(count, math.ceil(_HICCUPS * (count - most) + most))
+        among = phases[order[below:]]
+        there = np.bincount(among, minlength=every)
         likely = (sizes >= LEAST_TIMES) & (sizes < count) & (there >= sizes - (sizes >= _ONE_MISSED))
         for phase in np.flatnonzero(likely).tolist():
-            chance = tried + _chance(np.sort(place[phases == phase]), count)
+            size = int(sizes[phase])
+            longest = (below + np.flatnonzero(among == phase)).tolist()  # one that is missed may be at none of these
+            chance = tried + chances.of(size, longest)
             if chance < bound:
                 yield chance, every, phase
 
 
-def _chance(places: NDArray[np.int64], count: int) -> float:
-    """Return the logarithm of the chance that steps at these places, of all by length, lie there or above."""
-    size, chances = len(places), [0.0]
-    for missed in range(2 if size >= _ONE_MISSED else 1):
-        as_long = count - int(places[missed])  # those of the phase but the missed one, and others
-        if as_long - (size - missed) > _HICCUPS * (count - size):
-            continue
-        shorter = count - as_long
-        ways = [
-            _log_choose(as_long, there) + _log_choose(shorter, size - there)
-            for there in range(size - missed, min(size, as_long) + 1)
-            if size - there <= shorter
-        ]
-        together = max(ways) + math.log(math.fsum(math.exp(one - max(ways)) for one in ways))
-        chances.append(together - _log_choose(count, size))
-    return min(chances)
+class _Chances:
+    """Logarithms of the chance that steps of so many, by length, lie where they do or above."""
 
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._factorial = [math.lgamma(one + 1) for one in range(count + 1)]
 
-def _log_choose(of: int, some: int) -> float:
-    return math.lgamma(of + 1) - math.lgamma(some + 1) - math.lgamma(of - some + 1)
+    def least(self, size: int) -> float:
+        """Return the chance that so many are the longest ones."""
+        return -self._choose(self._count, size)
+
+    def of(self, size: int, places: Sequence[int]) -> float:
+        """Return the chance of steps at these places, in order; the shortest may be missed among them, and out."""
+        missed_one = size >= _ONE_MISSED
+        chances = [0.0]
+        for missed in range(2 if missed_one else 1):
+            at = missed - (size - len(places))
+            as_long = self._count - places[at] if 0 <= at < len(places) else self._count
+            if as_long - (size - missed) > _HICCUPS * (self._count - size):
+                continue
+            shorter = self._count - as_long
+            ways = [
+                self._choose(as_long, there) + self._choose(shorter, size - there)
+                for there in range(size - missed, min(size, as_long) + 1)
+                if size - there <= shorter
+            ]
+            together = max(ways) + math.log(math.fsum(math.exp(one - max(ways)) for one in ways))
+            chances.append(together - self._choose(self._count, size))
+        return min(chances)
+
+    def _choose(self, of: int, some: int) -> float:
+        return self._factorial[of] - self._factorial[some] - self._factorial[of - some]

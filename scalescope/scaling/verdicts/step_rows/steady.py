@@ -77,7 +77,7 @@ def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> Mea
         steady = without_growth(steady, growing, statistics.fmean(recorded or [row.step for row in steady]))
     long, every = long_steps(steady), steady
     if long is None or long.cause is None:
-        recurring = recurring_steps(steady, profiled)
+        recurring = often if growing is None else recurring_steps(steady, profiled)
         steady = [row for row in steady if not _is_one_of(recurring, row.step)]
         long = long_steps(steady)
     return MeasuredSteps(steady, every, growing, recurring, long)
