@@ -154,7 +154,10 @@ def test_a_single_long_one_is_told_and_may_cost_nothing_in_other_steps(tmp_path:
 
 
 def test_the_verdict_names_the_rank_that_sleeps_in_every_third_step_of_a_real_job() -> None:
-    """Two ranks on two cores under gloo; rank 1 slept for 60 ms in two of the six recorded steps, 20 ms a step."""
+    """Two ranks on two cores under gloo; rank 1 slept for 60 ms in two of the six recorded steps, 20 ms a step.
+
+    *In 2 of 6 steps* was all that was said of which.
+    """
     (analysis,) = analyze([DATA / "cpu_now_and_then_n2"], jobs=1)
     assert isinstance(analysis, RunAnalysis)
     found = analysis.findings[0]
@@ -166,7 +169,7 @@ def test_the_verdict_names_the_rank_that_sleeps_in_every_third_step_of_a_real_jo
     assert (
         "rank 1 costs 20.1 ms (5.8 ms to 42.3 ms) a step in the mean. Its host" in headline
         and "for 60." in headline
-        and "in 2 of 6 steps" in headline
+        and "in 2 of 6 steps (the 3rd and 6th, 3 steps apart)" in headline
     )
 
 

@@ -199,6 +199,8 @@ MAY_BE_OTHERS = "may_be_others"
 IN_STEPS = "in_steps"
 #: Evidence that such a cause comes back: it takes `ms` in every `value`-th step.
 EVERY = "every_so_many_steps"
+#: Evidence of which steps have it, where few do and no period is known: `value` is one's place among them, from 1 on.
+AT_STEP = "at_step"
 #: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`
 #: how many there are a step; the name ends with the operator before them.
 EACH_PASS = "each_pass_after"

@@ -17,6 +17,7 @@ from scalescope.report.text.codes.host_places import called, each_pass, lock_wai
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.finding import (
     ANOMALY,
+    AT_STEP,
     BESIDE,
     CORES_BY_TURNS,
     ELEMENTS_READ,
@@ -135,7 +136,7 @@ def stall(finding: Finding) -> str:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         several = sum(one.name.startswith("gap_before ") for one in finding.evidence) > 1
         longest = milliseconds(row.ms if several else steps.ms)
-        nothing = f"{does} for {longest} {often}"
+        nothing = f"{does} for {longest} {often}{_at_steps(finding)}"
     if (every := row_of(finding, EVERY)) is not None and every.value is not None:
         nothing += f", every {ordinal(round(every.value))} one{',' * bool(where)}"
     if (each := each_pass(finding, row)) is not None:
@@ -143,6 +144,15 @@ def stall(finding: Finding) -> str:
         nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}"
         return f"{nothing}{_elsewhere(finding, row)}{_shown(finding)}"
     return f"{nothing}{where}{_elsewhere(finding, row)}{_shown(finding)}{in_all_steps(finding)}"
+
+
+def _at_steps(finding: Finding) -> str:
+    """Return which of a window's steps have it, where they are few, and how far apart two of them are."""
+    at = [round(row.value) for row in finding.evidence if row.name == AT_STEP and row.value is not None]
+    if not at:
+        return ""
+    apart = f", {at[1] - at[0]} steps apart" if len(at) > 1 and at[1] - at[0] > 1 else ""
+    return f" (the {listing([ordinal(one) for one in at])}{apart})"
 
 
 def _stands_still(finding: Finding, row: EvidenceRow) -> str:

@@ -14,6 +14,7 @@ from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_B
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.finding import (
+    AT_STEP,
     EACH_PASS,
     EVERY,
     GARBAGE,
@@ -60,6 +61,10 @@ _TWO_SIGMA, _LEAST_ERROR = 2.0, 0.15
 #: A scheduler's turn, ns, holds a host up that loads as well as one that does anything else. Loading that takes so many
 #: times as long as in the median step, by no more than such a turn, in a third of the steps at most, may have met one.
 _TURN_NS, _LONGER, _FEW = 20_000_000, 2.0, 1 / 3
+
+
+#: So many steps at most are told one by one.
+_FEW_STEPS = 2
 
 
 def host_causes(scene: Scene) -> Iterator[Candidate]:
@@ -191,9 +196,17 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
             *_evidence([cause]),
             EvidenceRow(kind="figure", name=IN_STEPS, ms=each_ms, calls=float(len(long)), value=float(len(cause.ns))),
             *([EvidenceRow(kind="figure", name=EVERY, ms=each_ms, value=cause.period)] if cause.period else []),
+            *([] if cause.period else _at_steps(cause)),
         ),
         remedy=Remedy(cure="collect_less" if _collects(cause) else "do_less_often" if cause.period else "look_at_host"),
     )
+
+
+def _at_steps(cause: HostCause) -> Iterator[EvidenceRow]:
+    """Yield which of a window's steps a stall is in, where these are few: two have a distance, and no period yet."""
+    at = [place for place, ns in enumerate(cause.ns, 1) if ns > 0]
+    if len(at) <= _FEW_STEPS and cause.steps[-1] - cause.steps[0] == len(cause.steps) - 1:
+        yield from (EvidenceRow(kind="figure", name=AT_STEP, value=float(place)) for place in at)
 
 
 def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:

@@ -12,6 +12,7 @@ from scalescope.scaling.answer_steps import LateInSteps
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
     AT_LEAST,
+    AT_STEP,
     IN_STEPS,
     INPUTS,
     LATE,
@@ -218,7 +219,7 @@ def _agree(loading: Finding, late: LateInSteps) -> bool:
 
 def _sized(finding: Finding, late: LateInSteps, analysis: RunAnalysis) -> Finding:
     # in how many steps of a window it is there says nothing beside what all steps cost
-    told = (LATE, STEADY_STEPS) if is_of_steady_steps(finding) else (LATE, STEADY_STEPS, IN_STEPS)
+    told = (LATE, STEADY_STEPS) if is_of_steady_steps(finding) else (LATE, STEADY_STEPS, IN_STEPS, AT_STEP)
     evidence = (*(one for one in finding.evidence if one.name not in told), *_evidence(late))
     ms, low, high = _cost(late, finding, analysis)
     return replace(
