@@ -337,5 +337,6 @@ def test_a_stall_before_a_call_of_the_loop_is_named_by_that_and_not_by_its_first
     assert (found.code, found.rank) == ("host_stall", 1)
     assert found.evidence[0].opens == ("" if inside else "DistributedDataParallel.forward")
     told = because(_first_finding(tmp_path))
-    place = "aten::flatten_dense_tensors" if inside else "the forward pass of DistributedDataParallel"
-    assert told.endswith(f"before {place}")
+    operator = "in the forward pass (before aten::flatten_dense_tensors)"
+    place = operator if inside else "before the forward pass of DistributedDataParallel"
+    assert told.endswith(place)

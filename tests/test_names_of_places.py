@@ -61,7 +61,8 @@ def test_the_operator_that_begins_a_backward_pass_keeps_its_name_where_it_begins
     assert (found.code, found.rank) == ("host_stall", 1)
     (answer,) = analyze([tmp_path], jobs=1)
     assert isinstance(answer, RunAnalysis)
-    place = BACKWARD if follows == "nodes" else "before aten::ones_like"
+    loop = "after the forward pass and before the backward pass (before aten::ones_like)"
+    place = BACKWARD if follows == "nodes" else loop
     assert because(answer.findings[0]).endswith(place), because(answer.findings[0])
 
 

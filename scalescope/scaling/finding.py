@@ -114,6 +114,21 @@ Order = Literal[
 ]
 
 
+#: Where in a training loop something lies, by what comes before and after: as torch annotates it, or autograd's frames.
+LoopPlace = Literal[
+    "in_forward",
+    "in_backward",
+    "in_optimizer",
+    "before_forward",  # and in the step of that forward pass
+    "after_forward",  # before the backward pass
+    "after_backward",  # before the optimizer's step
+    "after_optimizer",  # before the step's end; of forward passes nothing is annotated
+    "optimizer_to_forward",  # after the one, before the next step's other
+    "backward_to_forward",
+    "before_first",  # operator of the step
+]
+
+
 class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that speaks for a finding: figures and names, a step, on the finding's rank where it has one."""
 
@@ -124,6 +139,8 @@ class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
     calls: float | None = None
     share: float | None = None  # of the step, unless the name says of what
     value: float | None = None  # of a figure, in the unit that its name ends with
+    place: LoopPlace | None = None  # of a gap: where in the loop it lies, where that is known
+    read: Literal["before", "after"] | None = None  # of a gap: `.item()` reads a value right before or after it
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,12 +17,16 @@ import numpy as np
 
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_timeline import COLLECTOR, SHORTEST_GAP_NS, HostTimeline, Mask, Spans
+from scalescope.scaling.evidence.loop_places import LoopParts
+from scalescope.scaling.finding import LoopPlace
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, BEFORE_CALL, LOOP_CALLS, backward_begins
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
 
 #: So many places are kept a rank, those with the longest gaps, and of the others those that take most.
 MOST_PLACES, MANY_PLACES = 28, 4
+#: Of a place whose gaps are all shorter nobody asks where in the loop it is, ns.
+_MAY_STALL_NS = 60_000
 #: A place with so many gaps a step has several.
 SEVERAL = 3
 
@@ -59,6 +63,7 @@ class PlacedGaps(msgspec.Struct, frozen=True, omit_defaults=True):
     several: "SeveralGaps | None" = None  # of a place with several a step
     free_ns: tuple[int, ...] = ()  # on a CPU, a step: the longest that is no wait, nor waking up from one
     opens: str = ""  # what the loop calls at their end, where the operator after them is of that call's making
+    within: LoopPlace | None = None  # where in the loop they lie
 
 
 class SeveralGaps(msgspec.Struct, frozen=True, array_like=True):
@@ -174,6 +179,7 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
     name = [*host.names, NOTHING]  # -1 is the last
     calls = host.annotations.of(host.named(LOOP_CALLS)[host.annotations.name])
     backward = backward_begins(host.operators.start, host.operators.end, host.operators.name, host.names)
+    parts = LoopParts(host)
     places = []
     for row in kept[counts[kept] > 0].tolist():
         phase, before, after, inside = gaps.keys[:, row].tolist()
@@ -187,7 +193,9 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
         own = tuple(freely[row].tolist()) if free is not None else ()
         own_gaps = gaps.of(gaps.place == row).intervals
         opens = _opened(calls, own_gaps, host.names) or _opened_backward(backward, own_gaps)
-        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several, own, opens))
+        stalls = longest[row].max() >= _MAY_STALL_NS
+        within = parts.place_of(own_gaps, first=phase == _BEFORE) if stalls else None
+        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several, own, opens, within))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
 
 

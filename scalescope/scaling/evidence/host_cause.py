@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from scalescope.scaling.evidence.gaps import GapLocation
+from scalescope.scaling.finding import LoopPlace
 
 #: Causes on the host's side; the vocabulary of findings has them by the same names.
 HostCode = Literal[
@@ -26,6 +27,7 @@ class HostFigure(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     inside: str = ""  # the operator or annotation that it lies in
     opens: str = ""  # of a gap: the call at its end, where the operator there is of that call's making
+    within: LoopPlace | None = None  # of a gap: where in the loop it lies, where that is known
     ns: float
     others_ns: float | None = None
     count: float | None = None  # how often

@@ -2,13 +2,14 @@
 
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.codes.evidence import host_does, is_of_several
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.interruptions import SWITCH_INTERVAL_NS
-from scalescope.scaling.finding import EACH_PASS, OWN_THREAD, EvidenceRow, Finding
+from scalescope.scaling.finding import EACH_PASS, OWN_THREAD, EvidenceRow, Finding, LoopPlace
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 
 _BEFORE = "gap_before "
-
+_FORWARDS = ("DistributedDataParallel.forward", "FullyShardedDataParallel.forward")
 
 #: Calls whose first operators nobody knows by name.
 _CALLED = {
@@ -16,6 +17,42 @@ _CALLED = {
     "FullyShardedDataParallel.forward": "the forward pass of FullyShardedDataParallel",
     BACKWARD_CALL: "the backward pass (aten::ones_like)",
 }
+
+
+#: Where in the loop something lies, and the calls that are told by it: no word more is needed of these.
+_IN_LOOP: dict[LoopPlace, tuple[str, tuple[str, ...]]] = {
+    "in_forward": ("in the forward pass", ()),
+    "in_backward": ("in the backward pass", ()),
+    "in_optimizer": ("in the optimizer's step", ()),
+    "before_forward": ("before the forward pass", ()),
+    "after_forward": ("after the forward pass and before the backward pass", ()),
+    "after_backward": ("after the backward pass and before the optimizer's step", ("Optimizer.step#",)),
+    "after_optimizer": ("after the optimizer's step", ()),
+    "optimizer_to_forward": ("after the optimizer's step and before the next forward pass", _FORWARDS),
+    "backward_to_forward": ("after the backward pass and before the next forward pass", _FORWARDS),
+    "before_first": ("before the step's first operator", ()),
+}
+
+
+#: Places that the call which follows says as well.
+_SAID_BY_CALL = {("after_forward", BACKWARD_CALL), *(("before_forward", name) for name in _FORWARDS)}
+
+
+def placed(row: EvidenceRow, *, on_cpu: bool = True) -> str:
+    """Return where a host stands still: in the loop, where that is known, and before which operator.
+
+    `on_cpu`: else reading a value waits for the device, too.
+    """
+    name = row.name.removeprefix(_BEFORE)
+    waits = "" if on_cpu else ", for which it waits for the device"
+    reads = {"before": f"right after .item() reads a value{waits}", "after": "", None: ""}[row.read]
+    pickles = ", which pickles" if name in OBJECT_COLLECTIVES.values() else ""
+    before = f"before {called(name)}{pickles}" if row.read != "after" else f"before .item() reads a value{waits}"
+    if row.place is None or (row.place, name) in _SAID_BY_CALL:
+        return f"{before}, {reads}" if reads else before
+    told, calls = _IN_LOOP[row.place]
+    beside = ", ".join(one for one in (reads, "" if calls and name.startswith(calls) else before) if one)
+    return f"{told} ({beside})" if beside else told
 
 
 def called(place: str) -> str:

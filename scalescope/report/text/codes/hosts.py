@@ -13,8 +13,7 @@ from scalescope.report.text.codes.evidence import (
     long_steps_of,
     row_of,
 )
-from scalescope.report.text.codes.host_places import called, each_pass, lock_waits
-from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
+from scalescope.report.text.codes.host_places import called, each_pass, lock_waits, placed
 from scalescope.scaling.finding import (
     ANOMALY,
     AT_STEP,
@@ -115,14 +114,12 @@ def stall(finding: Finding) -> str:
     if row is None or row.ms is None:
         return "its host launches nothing for a while"
     place = row.name.removeprefix("gap_before ")
-    where = f" before {called(place)}" if place != row.name else ""
+    where = f" {placed(row, on_cpu=is_on_cpu(finding))}" if place != row.name else ""
     if row.name.startswith("gap_in "):
         where = f" in {row.name.removeprefix('gap_in ')}, which pickles and unpickles"
-    elif place in OBJECT_COLLECTIVES.values():
-        where += ", which pickles"
     does = _stands_still(finding, row)
     if row_of(finding, MAY_LOAD) is not None:
-        where += ", where the step begins: most likely they load the next batch"
+        where = f" before {called(place)}, where the step begins: most likely they load the next batch"
         does = host_does(finding, "do nothing that is recorded", "does nothing that is recorded")
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
         keeps = host_does(finding, "keep", "keeps")
@@ -165,7 +162,7 @@ def _stands_still(finding: Finding, row: EvidenceRow) -> str:
 def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
     """Return where else a host stands still as well: what a stall costs is of all its places."""
     places = [
-        f"for {milliseconds(row.ms)} {_at(row)}"
+        f"for {milliseconds(row.ms)} {_at(row, on_cpu=is_on_cpu(finding))}"
         for row in finding.evidence
         if row is not told and row.name.startswith(("gap_before ", GARBAGE)) and row.ms is not None
     ]
@@ -174,10 +171,10 @@ def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
     return f", and also {listing(places)}" if places else ""
 
 
-def _at(row: EvidenceRow) -> str:
+def _at(row: EvidenceRow, *, on_cpu: bool) -> str:
     if row.name == GARBAGE:
         return "in Python's garbage collector"
-    return f"before {called(row.name.removeprefix('gap_before '))}"
+    return placed(row, on_cpu=on_cpu)
 
 
 def _shown(finding: Finding) -> str:

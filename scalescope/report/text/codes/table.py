@@ -23,7 +23,7 @@ from scalescope.report.text.codes.exchanges import (
     slow_transfer,
     small_collectives,
 )
-from scalescope.report.text.codes.host_places import called
+from scalescope.report.text.codes.host_places import placed
 from scalescope.report.text.codes.hosts import (
     debug_mode,
     element_reads,
@@ -69,7 +69,7 @@ def _alternating(finding: Finding) -> str:
     row = first_of(finding, "activity")
     what = f" with {row.name}" if row is not None else ""
     if (gap := next((row for row in finding.evidence if row.name.startswith("gap_before ")), None)) is not None:
-        what = f": their hosts do nothing that is recorded before {called(gap.name.removeprefix('gap_before '))}"
+        what = f": their hosts do nothing that is recorded {placed(gap)}"
     return f"ranks {listing(ranks)} are late by turns{what}" if ranks else "another rank is late in each step"
 
 

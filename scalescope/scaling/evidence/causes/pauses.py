@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
-from scalescope.scaling.evidence.causes.stalls import FEWEST
-from scalescope.scaling.evidence.gaps import GapLocation
+from scalescope.scaling.evidence.causes.stalls import FEWEST, place_in_loop
+from scalescope.scaling.evidence.gaps import GapLocation, PlacedGaps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.interruptions import LONGEST_TURN_NS
 from scalescope.scaling.trace.intervals import Ints
@@ -203,20 +203,22 @@ def _is_among_many(ns: Ints, paused: np.ndarray, elsewhere: Sequence[Ints]) -> b
     return sum(int(one.sum()) for one in as_long if not (together and (one == paused).all())) > int(paused.sum())
 
 
-def _call(common: CommonSteps, rank: int | None, place: GapLocation) -> str:
-    """Return which call of the loop a rank's gaps at a place lie before, or all ranks'; "" where they differ."""
-    own = [evidence for number, evidence in common.by_rank.items() if rank in (None, number)]
-    calls = {one.opens for evidence in own for one in evidence.gaps.places if one.place == place}
+def _call(rows: Sequence[PlacedGaps]) -> str:
+    """Return which call of the loop gaps lie before; "" where they differ."""
+    calls = {one.opens for one in rows}
     return calls.pop() if len(calls) == 1 else ""
 
 
 def _cause(common: CommonSteps, rank: int | None, place: GapLocation, ns: Ints) -> HostCause:
     paused = ns[ns > 0]
+    own = [evidence for number, evidence in common.by_rank.items() if rank in (None, number)]
+    rows = [one for evidence in own for one in evidence.gaps.places if one.place == place]
     figure = HostFigure(
         kind="gap",
         name=place.after or place.before,
         inside=place.inside,
-        opens=_call(common, rank, place),
+        opens=_call(rows),
+        within=place_in_loop(rows),
         ns=float(paused.mean()),
         count=1.0,
         share=paused.size / ns.size,

@@ -31,6 +31,7 @@ from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, PlacedGaps
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
+from scalescope.scaling.finding import LoopPlace
 from scalescope.scaling.trace.intervals import Ints
 
 #: The share of a step that a stall takes at least, in three quarters of the steps: on one rank, and on all alike.
@@ -296,6 +297,12 @@ def _call(rows: list[PlacedGaps]) -> str:
     return calls.pop() if len(calls) == 1 else ""
 
 
+def place_in_loop(rows: Iterable[PlacedGaps]) -> LoopPlace | None:
+    """Return where in the loop the gaps of all ranks at a place lie; None where they differ, or one does not tell."""
+    within = {one.within for one in rows}
+    return within.pop() if len(within) == 1 else None
+
+
 def _cause(
     there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, usual: float | None, beyond: Ints | None = None
 ) -> HostCause:
@@ -305,6 +312,7 @@ def _cause(
         name=place.after or place.before,
         inside=place.inside,
         opens=_call(rows),
+        within=place_in_loop(rows),
         ns=sum(sum(one.ns) / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         count=sum(one.count / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         others_ns=usual,

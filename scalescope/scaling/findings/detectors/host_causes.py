@@ -3,24 +3,18 @@
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from msgspec.structs import replace
 
 from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.evidence.causes.stalls import of_objects
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_BEGIN_WITH
-from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
+from scalescope.scaling.evidence.host_cause import HostCause, HostCode
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.finding import (
     AT_STEP,
-    EACH_PASS,
     EVERY,
-    GARBAGE,
     IN_STEPS,
-    LOCK_WAITS,
-    MAY_LOAD,
     READ_VALUES,
     WAITS_BESIDES,
     Cure,
@@ -28,6 +22,7 @@ from scalescope.scaling.finding import (
     Remedy,
 )
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
+from scalescope.scaling.findings.hosts.host_rows import collects, evidence_of, most_likely_loads, pickles
 from scalescope.scaling.findings.hosts.worker_cores import is_everywhere, loads_in_workers, workers_row
 from scalescope.scaling.rank.loading import from_workers
 from scalescope.scaling.rank.timeline import COMPUTE
@@ -43,13 +38,6 @@ _CURES: dict[HostCode, Cure] = {
     "recompilation": "fixed_shapes",
     "allocation": "keep_memory",
 }
-_KINDS: dict[str, Literal["operator", "annotation"]] = {
-    "operator": "operator",
-    "call": "operator",
-    "annotation": "annotation",
-}
-_MOST_EVIDENCE = 3
-_GAP = "gap_before "
 #: A stall so many times as long as a host's interruptions are in the mean is one of them: half of them are longer.
 _ONE_OF_THEM = 2.0
 #: Operators that copy a tensor to where the host reads it.
@@ -61,8 +49,6 @@ _TWO_SIGMA, _LEAST_ERROR = 2.0, 0.15
 #: A scheduler's turn, ns, holds a host up that loads as well as one that does anything else. Loading that takes so many
 #: times as long as in the median step, by no more than such a turn, in a third of the steps at most, may have met one.
 _TURN_NS, _LONGER, _FEW = 20_000_000, 2.0, 1 / 3
-
-
 #: So many steps at most are told one by one.
 _FEW_STEPS = 2
 
@@ -99,7 +85,7 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 in_each_ms=_beyond_ms(causes) if code == "host_stall" else (),
                 usual=_usual(scene, causes[0]) if code == "data_loading" and rank is None else None,
                 evidence=(
-                    *_evidence(causes),
+                    *evidence_of(causes),
                     *(_read_values(scene, rank) if code == "synchronising" else ()),
                     *(_waits_besides(causes) if code == "synchronising" and rank is not None else ()),
                     *([workers_row(scene.analysis)] if in_workers else []),
@@ -193,12 +179,12 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
         gain_ms=None if held else (gain, *seen.bounds(gain)),
         seen=replace(seen, replayed=held / len(bounded) if bounded else 0.0),
         evidence=(
-            *_evidence([cause]),
+            *evidence_of([cause]),
             EvidenceRow(kind="figure", name=IN_STEPS, ms=each_ms, calls=float(len(long)), value=float(len(cause.ns))),
             *([EvidenceRow(kind="figure", name=EVERY, ms=each_ms, value=cause.period)] if cause.period else []),
             *([] if cause.period else _at_steps(cause)),
         ),
-        remedy=Remedy(cure="collect_less" if _collects(cause) else "do_less_often" if cause.period else "look_at_host"),
+        remedy=Remedy(cure="collect_less" if collects(cause) else "do_less_often" if cause.period else "look_at_host"),
     )
 
 
@@ -291,7 +277,7 @@ def _pauses(rank: int | None, causes: Sequence[HostCause], on_cpu: bool) -> tupl
     Where hosts compute, what they launch has the operators' names, and so have the places of a collective of objects,
     of which each may take less than a host waits elsewhere.
     """
-    named = [cause for cause in causes if on_cpu and cause.rank is None and _of_objects(cause)]
+    named = [cause for cause in causes if on_cpu and cause.rank is None and pickles(cause)]
     removals = [Removal("pause", one, ns, launches=1, before=before) for (one, before), ns in _named_ns(named).items()]
     others = [cause for cause in causes if not any(cause is one for one in named)]
     own = _own_ns(rank, others)
@@ -353,13 +339,13 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
     if any(one.kind == "lock_waits" for cause in causes for one in cause.evidence):
         return Remedy(cure="free_interpreter")
     longest = max(causes, key=lambda cause: cause.typical_ns)
-    if code == "host_stall" and _collects(longest):
+    if code == "host_stall" and collects(longest):
         return Remedy(cure="collect_less")
     if code == "host_stall" and longest.each_pass_ns:
         return Remedy(cure="less_python")
-    if code == "host_stall" and _of_objects(longest):
+    if code == "host_stall" and pickles(longest):
         return Remedy(cure="tensors_not_objects")
-    if _most_likely_loads(longest):
+    if most_likely_loads(longest):
         return Remedy(cure="name_loading")
     if code != "data_loading":
         return Remedy(cure=_CURES[code])
@@ -368,69 +354,6 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
     # null: as many as cores are left, which decoding images can use and cutting tokens cannot
     images = scene.facts is not None and scene.facts.dataset == "image_folder"
     return Remedy(cure="load_ahead", overrides=scene.overrides("data.workers=null" if images else "data.workers=4"))
-
-
-def _evidence(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:
-    rows = _in_whichever_pass([_row(figure, cause) for cause in causes for figure in cause.evidence])
-    largest = max(causes, key=lambda cause: cause.typical_ns)
-    each = [_each_pass(largest)] if largest.each_pass_ns and not _collects(largest) else []
-    loads = [EvidenceRow(kind="figure", name=MAY_LOAD)] if _most_likely_loads(largest) else []
-    return (*sorted(rows, key=lambda row: -(row.ms or 0.0))[:_MOST_EVIDENCE], *each, *loads)
-
-
-def _in_whichever_pass(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
-    """Return the rows, of gaps before one operator in several passes as one."""
-    found: dict[object, EvidenceRow] = {}
-    for at, row in enumerate(rows):
-        alike = row.name if row.name.startswith(_GAP) and row.others_ms is None else at
-        if (same := found.get(alike)) is not None:
-            row = replace(same, ms=(same.ms or 0.0) + (row.ms or 0.0), calls=(same.calls or 0.0) + (row.calls or 0.0))
-        found[alike] = row
-    return list(found.values())
-
-
-def _of_objects(cause: HostCause) -> bool:
-    """Tell whether a host pickles or unpickles at a stall's place, for a collective of Python objects."""
-    return cause.place is not None and of_objects(cause.place) is not None
-
-
-def _collects(cause: HostCause) -> bool:
-    """Tell whether Python collects its garbage at a stall's place."""
-    return cause.place is not None and cause.place.is_collector
-
-
-def _most_likely_loads(cause: HostCause) -> bool:
-    """Tell whether all hosts stand still before a step's first operator, in every step, and nobody says what loads."""
-    alike = cause.code == "host_stall" and cause.rank is None and not cause.now_and_then
-    return alike and cause.otherwise == "data_loading" and not (_collects(cause) or _of_objects(cause))
-
-
-def _each_pass(cause: HostCause) -> EvidenceRow:
-    before = cause.place.before if cause.place is not None else ""
-    count = next((one.count for one in cause.evidence if one.kind == "gap"), None)
-    return EvidenceRow(
-        kind="figure", name=f"{EACH_PASS} {before or 'the begin of the step'}", ms=cause.each_pass_ns / 1e6, calls=count
-    )
-
-
-def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
-    name = f"{figure.name} in {figure.inside}" if figure.inside and figure.name else figure.name or figure.inside
-    if figure.kind == "gap" and cause.place is not None:
-        name = f"{_GAP}{figure.opens or cause.place.after or 'the end of the step'}"
-        objects = [one for one in (cause.place.inside, cause.place.before) if one in OBJECT_COLLECTIVES.values()]
-        if objects:  # which unpickles, inside or at its end
-            name = f"gap_in {objects[0]}"
-        if cause.place.is_collector:
-            name = GARBAGE
-    name = LOCK_WAITS if figure.kind == "lock_waits" else name
-    return EvidenceRow(
-        kind=_KINDS.get(figure.kind, "figure"),
-        name=name or figure.kind,
-        ms=figure.ns / 1e6,
-        others_ms=figure.others_ns / 1e6 if figure.others_ns is not None else None,
-        calls=figure.count,
-        share=figure.share,
-    )
 
 
 def _beyond_ms(causes: Sequence[HostCause]) -> tuple[float, ...]:
