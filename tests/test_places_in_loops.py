@@ -96,6 +96,19 @@ def test_what_a_hook_sleeps_is_in_the_backward_pass(tmp_path: Path) -> None:
     assert found.evidence[0].place == "in_backward" and "in the backward pass" in clause
 
 
+def test_what_lies_behind_the_call_of_a_backward_pass_is_in_it(tmp_path: Path) -> None:
+    def step(trace: HostTrace, at: Callable[[str], None]) -> None:
+        forward(trace, KERNEL_US)
+        with trace.inside("cpu_op", "aten::ones_like"):
+            trace.kernel("aten::fill_", 10.0)
+        at("called")
+        backward(trace, KERNEL_US)
+        optimise(trace)
+
+    found, clause = told(tmp_path, step, "called")
+    assert found.evidence[0].place == "in_backward" and " ms a step in the backward pass (before " in clause
+
+
 def test_without_annotations_of_forward_passes_no_place_needs_them(tmp_path: Path) -> None:
     """A step that stands still before its loss may be in the forward pass, or behind it."""
 

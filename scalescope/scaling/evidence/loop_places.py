@@ -24,7 +24,8 @@ _OPTIMIZER = re.compile(r"Optimizer\.step#")
 #: A place is told where this share of the time that the gaps there take lies in one part of the loop.
 _NEARLY_ALL = 0.9
 
-_Part = Literal["backward", "optimizer", "forward", "unknown"]
+#: `called`: a backward pass, of which no frame has begun.
+_Part = Literal["called", "backward", "optimizer", "forward", "unknown"]
 
 
 class LoopParts:
@@ -45,6 +46,7 @@ class LoopParts:
             ("optimizer", self._optimizer.ends),
             ("forward", self._forward.ends),
             ("unknown", opened),
+            ("called", calls),
         )
         self._begun, self._begun_kinds = _in_order(
             ("backward", np.concatenate((self._frames.starts, calls))),
@@ -105,6 +107,8 @@ class LoopParts:
 
         `same_step`: as the part before; `to_its_end`: none begins in the rest of the step.
         """
+        if last == "called":
+            return "in_backward"
         if last == "backward" and following == "optimizer":
             return "after_backward"
         if last == "forward" and following == "backward":
