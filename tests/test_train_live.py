@@ -52,6 +52,19 @@ def test_a_rank_is_late_that_comes_last_by_a_share_of_the_step_in_most_steps() -
     assert late_after(once) is None
 
 
+def test_by_a_device_s_clock_who_is_last_may_only_launch_last() -> None:
+    """*Rank 0 is 7.8 ms late a step* was said of healthy jobs of two GPUs whose hosts bound the step."""
+    news = LiveNews(runs_ahead=True)
+    for step in range(10):
+        news.take(row(step, [9.6 + step % 2, 2.3], step_ms=[11.5, 11.5]))
+    assert news.text == "the others wait 7.8 ms a step for rank 0 (68% of it), which is late or launches last"
+    news.told()
+    for step in range(10, 40):
+        if news.take(row(step, [9.6 + step % 2, 9.6], step_ms=[11.5, 11.5])):
+            break
+    assert news.text == "the others no longer wait for rank 0"
+
+
 def test_a_rank_that_merely_waits_for_a_core_is_not_late_and_the_wait_is_said() -> None:
     """*Rank 1 is 40.4 ms late a step* was said of a rank without a core, where the other computed in Python."""
     waits = [54.0, 114.0, 60.0, 97.0, 82.0, 58.0, 91.0, 70.0, 66.0, 76.0]

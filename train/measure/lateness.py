@@ -2,7 +2,11 @@
 
 Steps of ranks that wait for one another take equally long on all of them, whoever is late. The time until the exchange
 does not: there a late rank stands out by what it is late. A rank that had no core meanwhile is not late by itself: what
-it waited for one is taken off, and told as what it is. Torch-free.
+it waited for one is taken off, and told as what it is.
+
+By a device's clock a rank may be the last one without being late: where hosts bound a step, one of them launches last,
+by a little, and the others get ahead of their devices, which wait for it. From its own time alone, which then is all
+that launching takes, that cannot be told from a rank that is late by itself, and both are said. Torch-free.
 """
 
 import math
@@ -33,6 +37,7 @@ class LateRank:
     rank: int
     late_ms: float
     step_ms: float
+    may_launch_last: bool = False  # by a device's clock: its host may be the last of hosts that all bound the step
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,9 @@ class _Step:
 class Lateness:
     """The last steps of a job; `late` is the rank that was late in most of the latest of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, runs_ahead: bool = False) -> None:
+        """`runs_ahead`: the hosts launch for devices, whose clocks tell the ranks' own times."""
+        self._runs_ahead = runs_ahead
         self._steps: deque[_Step] = deque(maxlen=_KEPT)
         self._taken = 0
         #: The rank that is late now; None where none is, or too few steps are known.
@@ -116,7 +123,9 @@ class Lateness:
         # later than all others by a share worth a word for sure: ranks that share cores are late by turns
         least_ms = self._least_ms(rank, _SHARE * step_ms)
         looks = self._taken // _LOOK_EVERY - _STEPS // _LOOK_EVERY + 1
-        return LateRank(rank, late_ms, step_ms) if _stands_out(least_ms, _EITHER * looks) else None
+        if not _stands_out(least_ms, _EITHER * looks):
+            return None
+        return LateRank(rank, late_ms, step_ms, may_launch_last=self._runs_ahead)
 
     def _find_waits(self) -> CoreWaits | None:
         latest = self._latest()
@@ -144,7 +153,17 @@ def _others(own_ms: list[float], rank: int) -> list[float]:
 
 def describe_late(late: LateRank) -> str:
     """Return who is late in a few words."""
-    return f"rank {late.rank} is {late.late_ms:,.1f} ms late a step ({late.late_ms / late.step_ms:.0%} of it)"
+    ms, share = f"{late.late_ms:,.1f} ms", f"({late.late_ms / late.step_ms:.0%} of it)"
+    if late.may_launch_last:
+        return f"the others wait {ms} a step for rank {late.rank} {share}, which is late or launches last"
+    return f"rank {late.rank} is {ms} late a step {share}"
+
+
+def describe_over(late: LateRank) -> str:
+    """Return that a rank is late no longer, in a few words."""
+    if late.may_launch_last:
+        return f"the others no longer wait for rank {late.rank}"
+    return f"rank {late.rank} is no longer late"
 
 
 def describe_waits(waits: CoreWaits) -> str:

@@ -5,10 +5,17 @@ Ranks that all load for long are late for nobody, and still every step is as muc
 
 import statistics
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scalescope.records.rows import StepRow
-from scalescope.train.measure.lateness import CoreWaits, Lateness, LateRank, describe_late, describe_waits
+from scalescope.train.measure.lateness import (
+    CoreWaits,
+    Lateness,
+    LateRank,
+    describe_late,
+    describe_over,
+    describe_waits,
+)
 
 _STEPS = 10
 _LOOK_EVERY = 5
@@ -85,7 +92,8 @@ def describe_both(late: LateRank | None, slow: SlowLoading | None, waits: CoreWa
     first = [describe_late(late)] if late is not None else []
     rest = [describe_waits(waits)] if waits is not None else []
     if slow is not None and late is not None and slow.rank == late.rank:
-        first = [f"{describe_late(late)}, loading data for {slow.ms:,.1f} ms of that"]
+        known = replace(late, may_launch_last=False)  # what holds its host up is no launching
+        first = [f"{describe_late(known)}, loading data for {slow.ms:,.1f} ms of that"]
     elif slow is not None:
         rest = [*rest, describe_loading(slow)]
     return ", ".join([*first, *rest])
@@ -96,7 +104,7 @@ class LiveNews:
 
     def __init__(self, *, runs_ahead: bool) -> None:
         """`runs_ahead`: see `LoadingWatch`."""
-        self._lateness = Lateness()
+        self._lateness = Lateness(runs_ahead=runs_ahead)
         self._loading = LoadingWatch(runs_ahead=runs_ahead)
         self._said: LateRank | None = None  # the rank that was last said to be late
         self._said_waits: CoreWaits | None = None
@@ -114,7 +122,7 @@ class LiveNews:
     @property
     def text(self) -> str:
         """What holds now, in a few words; of a rank that was said to be late, that it is no longer."""
-        over = f"rank {self._over.rank} is no longer late" if self._over is not None else ""
+        over = describe_over(self._over) if self._over is not None else ""
         now = describe_both(self._lateness.late, self._loading.slow, self._lateness.waits)
         return ", ".join(filter(None, (over, now)))
 

@@ -334,7 +334,8 @@ def element_reads(finding: Finding) -> str:
 def synchronising(finding: Finding) -> str:
     row = first_of(finding, "operator")
     what = f" in {row.name}" if row is not None else ""
-    times = f", {row.calls:,.0f} times a step" if row is not None and row.calls else ""
+    calls = row.calls if row is not None else None
+    times = f", {calls:,.0f} times a step" if calls and calls >= 1.5 else ", once a step" if calls else ""
     waits = f"the host waits for the device{what}{times}, and the device then for the host"
     values = row_of(finding, READ_VALUES)
     if values is None or not values.ms:
