@@ -91,7 +91,7 @@ def _glibc() -> ctypes.CDLL | None:
 
 def _libraries() -> str:
     try:
-        return Path("/proc/self/maps").read_text("utf-8")
+        return Path("/proc/self/maps").read_text(encoding="utf-8")
     except OSError:
         return ""
 
@@ -100,9 +100,9 @@ def _available() -> int:
     """Return how much memory may be taken, bytes: what the host has left, or this process's control group."""
     left = [int(psutil.virtual_memory().available)]
     try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text("utf-8").strip()
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8").strip()
         if limit != "max":
-            left.append(int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text("utf-8")))
+            left.append(int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         pass  # no control group, or another version's
     return max(0, min(left))
