@@ -33,6 +33,15 @@ def test_what_noise_may_have_made_is_not_told_beside_something_far_larger() -> N
     assert worth_telling([large, finding(4.6, 4.2, 1)])[1:]
 
 
+def test_a_host_that_was_seen_to_stand_still_is_told_whatever_noise_makes_of_its_cost() -> None:
+    """A stall of 6.7 ms in each of five steps cost 6.5 of 22, and nothing was told but launching, at most 13.2."""
+    gap = EvidenceRow(kind="figure", name="gap_before AddBackward0", ms=6.7, others_ms=0.0)
+    stands = msgspec.structs.replace(finding(2.5, 0.0, 1), code="host_stall", evidence=(gap,))
+    launching = finding(13.2, 7.0, 0)
+    assert worth_telling([launching, stands]) == [launching, stands]
+    assert worth_telling([launching, stands], on_cpus=True) == [launching]
+
+
 def test_a_growth_within_noise_says_so_first_and_has_no_shares() -> None:
     parts = [WaterfallPart(part="exposed_transfer", ms=11.8), WaterfallPart(part="idle_launch", ms=-6.7)]
     fall = Waterfall(series="s", from_world_size=1, to_world_size=2, from_step_ms=70.0, to_step_ms=75.1,

@@ -20,6 +20,8 @@ from scalescope.scaling.finding import (
     own_ms,
 )
 
+#: Evidence of what a rank's host stands still for, and the others' hosts at the same place.
+_GAPS = ("gap_before ", "gap_in ")
 #: Bounds of which nearly all can be had, or of which a setting brings what is sure of them.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies", "late_bucket")
 #: What noise may have made, and costs less than this share of what it has not, is no word worth; and what is less than
@@ -45,10 +47,33 @@ _AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
 _SOME, _TOO_WIDE = 0.1, (DOUBLE_PRECISION, FULL_PRECISION)
 
 
-def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings but for those that are lost in noise and, even so, far below the largest that is not."""
+def worth_telling(findings: Sequence[Finding], *, on_cpus: bool = False) -> list[Finding]:
+    """Return findings but for those that are lost in noise and, even so, far below the largest that is not.
+
+    What costs little or nothing, as far as is known, is told all the same where it was seen: a rank's host that
+    launches for a device and stands still in each step, for long. Who computes is interrupted anyway.
+    """
     largest = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
-    return [one for one in findings if not (is_lost_in_noise(one) and weight(one) < _FAR_BELOW * largest)]
+    least = _FAR_BELOW * largest
+    return [
+        one
+        for one in findings
+        if not is_lost_in_noise(one) or weight(one) >= least or (not on_cpus and _seen_to_stand_ms(one) >= least)
+    ]
+
+
+def _seen_to_stand_ms(finding: Finding) -> float:
+    one_rank = finding.code == "host_stall" and finding.rank is not None and not finding.ranks
+    return stood_ms(finding) if one_rank else 0.0
+
+
+def stood_ms(finding: Finding) -> float:
+    """Return for how long a rank's host stands still beyond the others' in a profiled step, by the evidence, ms."""
+    return sum(
+        row.ms - row.others_ms
+        for row in finding.evidence
+        if row.name.startswith(_GAPS) and row.ms is not None and row.others_ms is not None
+    )
 
 
 def hidden_by_noise(findings: Sequence[Finding]) -> Finding | None:

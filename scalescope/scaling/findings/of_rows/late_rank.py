@@ -29,7 +29,7 @@ from scalescope.scaling.finding import (
     is_within_noise,
     ranks_of,
 )
-from scalescope.scaling.finding_order import ranked, weight
+from scalescope.scaling.finding_order import ranked, stood_ms, weight
 from scalescope.scaling.findings.shares import bounded_means
 
 #: A finding is why a rank is late where it is so much of all that is found of that rank.
@@ -39,8 +39,6 @@ _COMPUTES: tuple[Code, ...] = ("own_work", "more_work", "slower_compute")
 #: What holds a rank's host up, and is no launching; and of a rank's lateness, what launching makes too much of it.
 _HOLDS_UP: tuple[Code, ...] = ("host_stall", "host_starved", "synchronising", "allocation", "recompilation")
 _LAUNCHING = 0.2
-#: Evidence of what a rank's host stands still for, and the others' hosts at the same place.
-_GAPS = ("gap_before ", "gap_in ")
 
 
 def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
@@ -99,7 +97,7 @@ def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis)
     if finding.code in _COMPUTES:
         seen_ms = _seen_ms(finding, analysis)
     elif _stands_still(finding, late) and not is_within_noise(finding):
-        seen_ms = _stood_ms(finding)
+        seen_ms = stood_ms(finding)
     else:
         return False
     if low <= all_high and all_low <= high:
@@ -174,16 +172,7 @@ def _stands_still(finding: Finding, late: LateInSteps) -> bool:
     """
     if finding.code != "host_stall" or is_now_and_then(finding):
         return False
-    return _EXPLAINED * late.ms <= _stood_ms(finding) <= late.ms / _EXPLAINED
-
-
-def _stood_ms(finding: Finding) -> float:
-    """Return for how long a rank's host stands still beyond the others' in a profiled step, ms."""
-    return sum(
-        row.ms - row.others_ms
-        for row in finding.evidence
-        if row.name.startswith(_GAPS) and row.ms is not None and row.others_ms is not None
-    )
+    return _EXPLAINED * late.ms <= stood_ms(finding) <= late.ms / _EXPLAINED
 
 
 def _as_far_as_all_steps(
