@@ -31,6 +31,7 @@ from scalescope.train.measure.publisher import Publisher
 from scalescope.train.measure.schedule import Schedule, Window, make_schedule
 from scalescope.train.measure.step_recorder import Pause, StepRecorder
 from scalescope.train.measure.summary import summarise
+from scalescope.train.measure.tracing.agreed_end import AgreedEnd
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.measure.tracing.traces import describe_run, rescue_traces, write_traces
@@ -81,7 +82,7 @@ def _run(job: Job[TrainConfig]) -> None:
     description = describe_run(job, info)
     tracer = Tracer(
         config.profiler, job.device, job.world.rank, description, lambda: job.folder.traces,
-        config.strategy.buckets_gradients,
+        config.strategy.buckets_gradients, AgreedEnd(job.store, f"train/{info.attempt}"),
     )  # fmt: skip
     bursts = Bursts(job.world.rank, job.device, config.profiler.stacks)
     if schedule.windows or config.profiler.on_anomaly:

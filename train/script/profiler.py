@@ -35,6 +35,7 @@ from scalescope.train.measure.anomaly import Anomaly
 from scalescope.train.measure.clock import Clock, make_clock
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.agreed_end import AgreedEnd
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.script import announce
@@ -220,9 +221,8 @@ class StepProfiler:
         self._schedule = ScriptSchedule.of(config, membership.device.type)
         _uses[config.what] += 1
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._exchange = MessageChannel(
-            membership.store, membership.rank, membership.size, f"{config.what}/{_uses[config.what]}/{restart}"
-        )
+        key = f"{config.what}/{_uses[config.what]}/{restart}"
+        self._exchange = MessageChannel(membership.store, membership.rank, membership.size, key)
         self._exchange.due()
         device = describe(membership.rank, membership.device)
         if membership.rank == 0:
@@ -240,7 +240,7 @@ class StepProfiler:
         if self._schedule.windows or (config.profiler.enabled and config.profiler.on_anomaly):
             self._tracer = Tracer(
                 config.profiler, membership.device, membership.rank, self._metadata(membership),
-                lambda: self._run_folder(config.timeout_s).traces,
+                lambda: self._run_folder(config.timeout_s).traces, agreed=AgreedEnd(membership.store, key),
             )  # fmt: skip
             self._bursts = Bursts(membership.rank, membership.device, config.profiler.stacks)
             self._bursts.begin()

@@ -23,6 +23,7 @@ from scalescope.records.steps.garbage import GarbageCollection
 from scalescope.records.steps.recording import RecordedWindow, WhyFewer
 from scalescope.train.measure.memory import leave_out, peak_bytes
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.agreed_end import AgreedEnd
 from scalescope.train.measure.tracing.garbage import GarbageWatch
 from scalescope.train.measure.tracing.profile import let_go, prepared_profile
 from scalescope.train.measure.tracing.room import Room
@@ -69,9 +70,9 @@ class Tracer:
 
     def __init__(
         self, config: ProfilerConfig, device: torch.device, rank: int, metadata: dict[str, Any],
-        folder: Callable[[], Path], ddp: bool = True,
+        folder: Callable[[], Path], ddp: bool = True, agreed: AgreedEnd | None = None,
     ) -> None:  # fmt: skip
-        """`folder`: where there is room for traces, asked when one is written.
+        """`folder`: where there is room for traces, asked when one is written. `agreed`: None for a rank by itself.
 
         `ddp`: whether torch's DDP may move gradients: how large they are, only the shapes of its operators tell.
         """
@@ -80,6 +81,7 @@ class Tracer:
         self._device = device
         self._rank = rank
         self._folder = folder
+        self._agreed = agreed
         # gloo's collectives have no other record of their sizes and roots
         self._shapes = config.shapes if config.shapes is not None else ddp or device.type != "cuda"
         self._metadata = metadata
@@ -120,11 +122,14 @@ class Tracer:
             return
         if self._open is None:
             self._open = self._prepare()
+            if self._agreed is not None:
+                self._agreed.tell(window.active, self._end - window.active)
             if self._room is not None:
                 before = peak_bytes(self._device)
                 if self._room.make(self._end - window.active):
                     leave_out(before)
         if step == window.active:
+            self._end_with_the_others(window)
             self._open.start_trace()
             if self._room is not None:
                 self._room.count()
@@ -192,6 +197,13 @@ class Tracer:
         if not steps:
             self._left_out.add(window)
         return steps > 0
+
+    def _end_with_the_others(self, window: Window) -> None:
+        """Let a window end where a rank's does that has room for fewer steps of it."""
+        own = self._end - window.active
+        least = self._agreed.least(window.active, own) if self._agreed is not None else own
+        if least < own:
+            self._end, self._cut = window.active + least, self._cut or "many_operators"
 
     def _finish(self, window: Window, end: int, unfinished: bool = False) -> None:
         assert self._open is not None
