@@ -86,6 +86,28 @@ def test_a_loop_that_stands_still_at_each_pass_is_a_stall_of_a_starved_host_too(
     assert stall.typical_ns == pytest.approx(11 * 1.95e6, rel=0.05) and starved.typical_ns < 4e6
 
 
+def test_what_a_loop_does_for_each_parameter_behind_its_optimizer_is_a_stall_though_each_time_is_short(
+    tmp_path: Path,
+) -> None:
+    """A log of 75 parameters, 0.07 ms each between Python's 0.04 elsewhere: 12.6 of 150 ms were told as launching."""
+
+    def logs(trace: HostTrace, number: int) -> None:
+        for _ in range(30):
+            trace.kernel("aten::linear", KERNEL_US)
+            trace.idle(40.0)
+        with trace.backward():
+            trace.kernel("aten::mm", KERNEL_US)
+        optimise(trace)
+        for at in range(75):
+            trace.idle(65.0 + (at + number) % 3 * 5.0)
+            with trace.inside("cpu_op", "aten::detach"):
+                trace.idle(2.0)
+
+    (stall,) = [one for one in causes_of(tmp_path, logs, logs) if one.code == "host_stall"]
+    assert stall.rank is None and stall.evidence[0].count == pytest.approx(75, abs=1)
+    assert stall.place is not None and stall.place.after == "aten::detach"
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_hook_on_each_gradient_is_a_stall_at_its_place_however_other_processes_stretch_it(
     alone: bool, tmp_path: Path

@@ -70,7 +70,10 @@ def each_pass(finding: Finding, gaps: EvidenceRow) -> str | None:
     place = f"before {after}" if before.startswith(ENGINE_FRAMES) else f"between {before} and {after}"
     each = milliseconds(row.ms)
     comes = "they come" if is_of_several(finding) else "it comes"
-    return f"typically {each} each of the {row.calls:.0f} times that {comes} {place}: Python there, such as a hook"
+    often = f"typically {each} each of the {row.calls:.0f} times that {comes} {place}"
+    if gaps.place in (None, "in_forward", "in_backward", "in_optimizer"):
+        return f"{often}: Python there, such as a hook"
+    return f"{often}, {_IN_LOOP[gaps.place][0]}: Python there, such as a log or a metric"
 
 
 def lock_waits(finding: Finding, waits: EvidenceRow) -> str:
