@@ -90,6 +90,22 @@ class SlowedSteps(msgspec.Struct, kw_only=True):
     quiet_ms: float
 
 
+class HeldSteps(msgspec.Struct, frozen=True):
+    """The profiled steps that one rank's trace holds, from one number to another."""
+
+    rank: int
+    first: int
+    last: int
+
+
+class SharedSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a window that all its ranks hold, which all figures are of, where some ranks hold others, too."""
+
+    first: int
+    last: int
+    held: list[HeldSteps]
+
+
 class Quality(msgspec.Struct):
     """How far the traces can be trusted."""
 
@@ -104,6 +120,7 @@ class Quality(msgspec.Struct):
     unknown_collectives: list[str] = []  # kernels taken as compute that end together on ranks where they began apart
     mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too
     slowed: SlowedSteps | None = None  # steps left out; of windows that are told together all their steps
+    common_steps: list[SharedSteps] = []  # of each window whose ranks do not hold the same
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None
     reasons: list[str] = []

@@ -30,6 +30,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     steps: dict[int, list[Vector]]  # by rank, each step as profiled, by PARTS
     basis: Literal["as_run", "profiled"]
     traces: dict[int, Source]
+    only: tuple[int, int] | None = None  # the steps that all ranks hold, by number; None: they hold the same
     calls: dict[int, tuple[int | None, ...]] = {}  # by rank, of each of KINDS the kernels of a step; None: steps differ
 
     @property

@@ -104,6 +104,7 @@ def _explain(
         ranks={rank: as_keys(parts, kinds[rank]) for rank, parts in means.items()},
         steps={rank: [_parts(step) for step in whole[rank]] for rank in means},
         basis="as_run" if basis == "as_run" else "profiled",
+        only=next(((one.first, one.last) for one in analysis.quality.common_steps), None),
         traces={source.rank if source.rank is not None else at: source for at, source in enumerate(sources)},
         calls={rank: kind_counts(explained.kernels[rank]) for rank in means},
     )

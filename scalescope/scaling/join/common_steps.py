@@ -1,39 +1,9 @@
 """The steps that all ranks hold: side by side stands one step, not one place in a list."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.partition import Partition, total
-from scalescope.scaling.ranks.matching import Match
 from scalescope.scaling.ranks.summary import RankSummary
-
-
-def other_steps(
-    matches: Sequence[Match], collectives: Mapping[int, Sequence[RankCollective]]
-) -> tuple[int, int, int, int] | None:
-    """Return two ranks and what most of their collectives say of their steps: one step, by two numbers; else None.
-
-    A collective is in the same step on all its ranks. Where it is not, ranks count their steps differently, or have
-    them from marks that differ, and side by side stands what is not the same.
-    """
-    together: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
-    for match in matches:
-        first, *others = sorted(match.members)
-        for rank in others:
-            own, other = (collectives[one][match.members[one]].step for one in (first, rank))
-            if own is not None and other is not None:
-                together.setdefault((first, rank), Counter())[own, other] += 1
-    for (first, rank), found in together.items():
-        apart = Counter({pair: count for pair, count in found.items() if pair[0] != pair[1]})
-        if apart.total() > _OTHER_STEPS * found.total():
-            (own, other), _ = apart.most_common(1)[0]
-            return first, own, rank, other
-    return None
-
-
-#: Of two ranks' collectives so many are in steps of two numbers, where ranks do not count them alike.
-_OTHER_STEPS = 0.3
 
 
 def why_no_factors(summaries: Mapping[int, RankSummary], partitions: Mapping[int, Sequence[Partition]]) -> str:

@@ -13,7 +13,7 @@ from scalescope.scaling.finding import Reason
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.findings.shares import mean_step_ms
-from scalescope.scaling.join.common_steps import in_common, other_steps, same_steps, why_no_factors
+from scalescope.scaling.join.common_steps import in_common, same_steps, why_no_factors
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.join.job import (
     activity_of,
@@ -31,8 +31,9 @@ from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition, complete, total
 from scalescope.scaling.ranks.clocks import Clocks, host_offsets
 from scalescope.scaling.ranks.matching import Match, match_collectives
-from scalescope.scaling.ranks.quality import judge, lacks_its_device
+from scalescope.scaling.ranks.quality import judge, sound
 from scalescope.scaling.ranks.rows import collective_row, rank_split, step_split
+from scalescope.scaling.ranks.steps.common import other_steps
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_of
 from scalescope.scaling.verdicts.efficiency import efficiency_of
@@ -117,7 +118,7 @@ def _lay_side_by_side(summaries: Mapping[int, RankSummary]) -> _SideBySide:
             for rank, index in match.members.items():
                 ready[rank][index] = wait.ready[rank]
                 awaited[rank][index] = wait.awaited[rank]
-    partitions, lost = _partition(_sound(summaries), ready, awaited)
+    partitions, lost = _partition(sound(summaries), ready, awaited)
     return _SideBySide(summaries, clocks, matches, waits, ready, partitions, lost)
 
 
@@ -160,7 +161,7 @@ def _incomplete(ranks: _SideBySide) -> list[int]:
 def _analysis(ranks: _SideBySide, name: str, world_size: int, quality: Quality) -> RunAnalysis:
     """Return what the ranks' traces say without any conclusion."""
     summaries, partitions, kernels = ranks.summaries, ranks.partitions, ranks.kernels
-    sound = _sound(summaries)
+    counting = sound(summaries)
     splits = [rank_split(rank, summaries[rank], total(steps), len(steps)) for rank, steps in partitions.items()]
     usable = quality.verdict != "unusable"  # else the partition is of what the profiler happened to see
     return RunAnalysis(
@@ -184,9 +185,9 @@ def _analysis(ranks: _SideBySide, name: str, world_size: int, quality: Quality) 
             collective_row(index, match, wait, ranks.collectives)
             for index, (match, wait) in enumerate(zip(ranks.matches, ranks.waits, strict=True))
         ],
-        groups=group_rows(sound, ranks.ready),
-        experts=expert_rows(sound, _held_by(ranks.matches, sound), ranks.ready),
-        pipelines=pipeline_rows(sound, splits),
+        groups=group_rows(counting, ranks.ready),
+        experts=expert_rows(counting, _held_by(ranks.matches, counting), ranks.ready),
+        pipelines=pipeline_rows(counting, splits),
         kernels=top_kernels(kernels, ranks.collectives),
         kinds=kernel_kinds(kernels, splits),
         efficiency=efficiency_of(in_common(summaries, partitions)) if usable else None,
@@ -257,19 +258,6 @@ def _calls_alone(ranks: Sequence[int]) -> Iterator[str]:
             f"no operators in the trace{'s' if len(ranks) > 1 else ''} of {ranks_text(ranks)}: what hosts do between "
             "their calls is not told; record ProfilerActivity.CPU as well"
         )
-
-
-def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
-    """Return the ranks whose files are whole and hold what the job ran on, when, and in which step; where none is,
-    those that hold it at least, and else all.
-    """
-    lost = [
-        rank
-        for rank, one in summaries.items()
-        if lacks_its_device(one) or one.blind or one.launchless or one.activityless
-    ]
-    holding = {rank: one for rank, one in summaries.items() if rank not in lost}
-    return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
 
 
 def _partition(

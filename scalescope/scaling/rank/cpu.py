@@ -70,10 +70,10 @@ class CpuTimeline:
     cut_communication: bool = False  # the file ends before what collectives did: `communication` is what waits for them
 
 
-def build_cpu_timeline(trace: Trace) -> CpuTimeline:
-    """Return the host timeline of a trace without device activity."""
+def build_cpu_timeline(trace: Trace, only: tuple[int, int] | None = None) -> CpuTimeline:
+    """Return the host timeline of a trace without device activity; `only`: of the steps from one number to another."""
     base = trace.header.base_ns
-    steps = find_steps(trace)
+    steps = find_steps(trace, only)
     operators = trace.operators
     thread = steps.thread if steps.thread is not None else _busiest_thread(operators)
     data = data_loading(trace, steps.shifted(base))

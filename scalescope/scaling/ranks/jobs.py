@@ -20,8 +20,9 @@ from functools import cached_property
 import msgspec
 
 from scalescope.records.operations import PAIRWISE
-from scalescope.scaling.answer import Apart, StepSource
+from scalescope.scaling.answer import Apart
 from scalescope.scaling.rank.records.element_reads import OF_A_LOOP
+from scalescope.scaling.ranks.steps.common import NUMBERED
 from scalescope.scaling.ranks.summary import RankReading, RankSummary
 from scalescope.scaling.ranks.timing import Timed, Timing, timing_of
 from scalescope.scaling.trace.sources import Source
@@ -30,8 +31,6 @@ from scalescope.scaling.trace.sources import Source
 _APART_NS = 10_000_000_000
 #: Absolute times are ns since 1970; a header without its base leaves small ones, which compare with nothing.
 _ABSOLUTE_NS = 10**18
-#: What tells steps by a number that is the same on all ranks.
-_NUMBERED: tuple[StepSource, ...] = ("profiler", "step_annotation")
 #: The share of the work that is in kernels of the same names. Two ranks of a GPT under DDP have 0.99, an
 #: eager and a compiled one 0.69, a GPT and a ResNet-50 0.02.
 _SAME_WORK = 0.15
@@ -311,7 +310,7 @@ def _gap_ns(one: _File, other: _File) -> int | None:
 
 def _share_no_step(one: _File, other: _File) -> bool:
     """Tell whether two ranks' windows have numbered steps, or collectives or groups of both, and none in common."""
-    numbered = all(file.summary.evidence.steps in _NUMBERED for file in (one, other))
+    numbered = all(file.summary.evidence.steps in NUMBERED for file in (one, other))
     if numbered and one.numbers and other.numbers and not one.numbers & other.numbers:
         return True
     shared = one.sequences.keys() & other.sequences.keys()

@@ -31,7 +31,9 @@ def judge(
     degraded: list[str] = []
     notes: list[str] = []
     if missing:
-        degraded.append(f"no trace of {_ranks(missing)}: collectives with them cannot be split into wait and transfer")
+        degraded.append(
+            f"no trace of {ranks_of(missing)}: collectives with them cannot be split into wait and transfer"
+        )
     for rank, summary in summaries.items():
         degraded.extend(f"rank {rank}: {reason}" for reason in _faults(summary))
     notes.extend(_over_the_next(summaries))
@@ -103,8 +105,9 @@ def _over_the_next(summaries: Mapping[int, RankSummary]) -> Iterator[str]:
     shares = {rank: one.evidence.over_the_next for rank, one in summaries.items() if not one.blind}
     if ranks := [rank for rank, share in shares.items() if share > _OVER_THE_NEXT]:
         yield (
-            f"{max(shares.values()):.1%} of what activities take, on {_ranks(ranks)}, lies over the next ones of their "
-            "stream, as programmatic launches make it, or durations that are not the device's: such time counts once"
+            f"{max(shares.values()):.1%} of what activities take, on {ranks_of(ranks)}, lies over the next ones of "
+            "their stream, as programmatic launches make it, or durations that are not the device's: such time counts "
+            "once"
         )
 
 
@@ -128,7 +131,7 @@ def _step_sources(summaries: Mapping[int, RankSummary]) -> Iterator[str]:
         if summary.shares is not None:
             by_source.setdefault(summary.evidence.steps, []).append(rank)
     for source, ranks in by_source.items():
-        where = "in the traces" if len(by_source) == 1 else f"in the trace of {_ranks(ranks)}"
+        where = "in the traces" if len(by_source) == 1 else f"in the trace of {ranks_of(ranks)}"
         if source is None:
             yield f"no steps {where}: there is no ProfilerStep, and nothing that recurs step by step"
         elif source != "profiler" or len(by_source) > 1:
@@ -141,6 +144,19 @@ def lacks_its_device(summary: RankSummary) -> bool:
     worked_elsewhere = evidence.launches > 0 or bool(evidence.unread) or summary.backend in ("nccl", "rccl")
     worked_elsewhere = worked_elsewhere or summary.hides_device
     return summary.activity == "cpu" and worked_elsewhere
+
+
+def sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
+    """Return the ranks whose files are whole and hold what the job ran on, when, and in which step; where none is,
+    those that hold it at least, and else all.
+    """
+    lost = [
+        rank
+        for rank, one in summaries.items()
+        if lacks_its_device(one) or one.blind or one.launchless or one.activityless
+    ]
+    holding = {rank: one for rank, one in summaries.items() if rank not in lost}
+    return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
 
 
 def _left(evidence: Evidence) -> str:
@@ -277,10 +293,10 @@ def _unmatched(matches: Sequence[Match], summaries: Mapping[int, RankSummary]) -
     for (group, missing, lacking), count in kinds.items():
         what = "collective" if count == 1 else "collectives"
         if missing == "member":
-            notes.append(f"group {group}: {count} {what} amid others missing on {_ranks(lacking)}, not split")
+            notes.append(f"group {group}: {count} {what} amid others missing on {ranks_of(lacking)}, not split")
         elif group in felt:
             notes.append(
-                f"group {group}: {count} {what} cut off by the window's edge on {_ranks(lacking)}, not matched"
+                f"group {group}: {count} {what} cut off by the window's edge on {ranks_of(lacking)}, not matched"
             )
     return notes
 
@@ -310,11 +326,12 @@ def _unlike_devices(summaries: Mapping[int, RankSummary]) -> str:
             by_device.setdefault(one.device, []).append(rank)
     if len(by_device) < 2:
         return ""
-    told = "; ".join(f"{_ranks(ranks)}: {device}" for device, ranks in by_device.items())
+    told = "; ".join(f"{ranks_of(ranks)}: {device}" for device, ranks in by_device.items())
     return f"the ranks' devices are not alike ({told}): the slower ones make the others wait"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def ranks_of(ranks: Sequence[int]) -> str:
+    """Return `rank 3`, or `ranks 0, 1`; of many the first."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     shown = ", ".join(str(rank) for rank in ranks[:8])

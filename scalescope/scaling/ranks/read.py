@@ -9,15 +9,13 @@ import numpy.ma  # noqa: F401 - np.unique and np.median load it when first calle
 
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import Mixed
+from scalescope.scaling.answer import Mixed, SharedSteps
 from scalescope.scaling.evidence.pace.slowed import Quiet, quiet_steps
 from scalescope.scaling.rank.collective import share_members
 from scalescope.scaling.rank.records.record import RankRecord
-from scalescope.scaling.ranks.gloo.groups_of_threads import name_groups
-from scalescope.scaling.ranks.gloo.partners import name_partners
 from scalescope.scaling.ranks.jobs import FoundJob, copies, split_jobs
-from scalescope.scaling.ranks.matching import share_names
 from scalescope.scaling.ranks.processes import map_in_processes
+from scalescope.scaling.ranks.steps.common import beyond, common_steps, name_collectives, said_of_common
 from scalescope.scaling.ranks.summary import RankReading, RankSummary, read_rank
 from scalescope.scaling.trace.sources import Source
 
@@ -44,14 +42,16 @@ class Ranks(msgspec.Struct, frozen=True):
     records: dict[int, RankRecord]  # what a replay needs of the same ranks, where that was asked for
     files: list[str]  # the names of the files that are of this job
     mixed: Mixed | None = None  # with what else they lie in one folder
+    common: SharedSteps | None = None  # the steps that they are of, where some hold others, too
     quiet: Quiet | None = None  # the steps that they are of, where hosts were slowed in others
 
     @property
     def reasons(self) -> list[str]:
-        """In words, what was not read."""
+        """In words, what was not read, or is left out."""
         strangers = [one.name for one in self.refused if one.stranger]
         passed_over = [f"left aside, as no trace of any rank: {_some(strangers)}"] if strangers else []
-        return [*(one.reason for one in self.refused if not one.stranger), *passed_over]
+        beyond_common = [said_of_common(self.common)] if self.common is not None else []
+        return [*(one.reason for one in self.refused if not one.stranger), *passed_over, *beyond_common]
 
 
 def read_ranks(
@@ -83,9 +83,9 @@ def read_jobs(
 ) -> list[Ranks]:
     """Read the traces and return their summaries by rank, a job each (see jobs.py).
 
-    `for_replay`: with what a replay needs, for a few ranks. `every_step`: those, too, in which something outside of the
-    job slows its hosts. What is no trace is said with the first job. Raises UserError where no file is a trace;
-    RunError where a reading process was killed.
+    `for_replay`: with what a replay needs, for a few ranks. `every_step`: those, too, that other ranks do not hold, and
+    those in which something outside of the job slows its hosts. What is no trace is said with the first job. Raises
+    UserError where no file is a trace; RunError where a reading process was killed.
     """
     read = _read(sources, jobs, executor, for_replay)
     refused = [
@@ -100,15 +100,15 @@ def read_jobs(
     twice = copies(pairs)
     refused += [Refused(name, f"{name} is {first} once more and counts once", False) for name, first in twice.items()]
     found = split_jobs([(source, one) for source, one in pairs if source.path.name not in twice])
+    common: list[SharedSteps | None] = [None] * len(found)
     quiet: list[Quiet | None] = [None] * len(found)
     if not every_step:
         again = partial(_read, jobs=jobs, executor=executor, for_replay=for_replay)
         for number, job in enumerate(found):
-            found[number], quiet[number] = _of_quiet_steps(job, again)
+            found[number], common[number] = _of_common_steps(job, again)
+            found[number], quiet[number] = _of_quiet_steps(found[number], again)
     for job in found:
-        share_names({rank: one.summary.collectives for rank, one in job.ranks.items()})
-        name_groups({rank: one.summary for rank, one in job.ranks.items()})
-        name_partners({rank: one.summary.collectives for rank, one in job.ranks.items()})
+        name_collectives({rank: one.summary for rank, one in job.ranks.items()})
     return [
         Ranks(
             {rank: one.summary for rank, one in job.ranks.items()},
@@ -116,10 +116,22 @@ def read_jobs(
             {rank: one.record for rank, one in job.ranks.items() if one.record is not None},
             _names(job),
             _mixed(found, number) if len(found) > 1 else None,
+            common[number - 1],
             quiet[number - 1],
         )
         for number, job in enumerate(found, 1)
     ]
+
+
+def _of_common_steps(
+    job: FoundJob, read: Callable[..., list[RankReading | str]]
+) -> tuple[FoundJob, SharedSteps | None]:
+    """Return a job over the steps that all its ranks hold, and which they are; as it is where all hold the same."""
+    common = common_steps({rank: one.summary for rank, one in job.ranks.items()})
+    if common is None:
+        return job, None
+    again = _read_again(job, beyond(common), (common.first, common.last), read)
+    return (job, None) if again is None else (again, common)
 
 
 def _of_quiet_steps(job: FoundJob, read: Callable[..., list[RankReading | str]]) -> tuple[FoundJob, Quiet | None]:
@@ -127,13 +139,23 @@ def _of_quiet_steps(job: FoundJob, read: Callable[..., list[RankReading | str]])
     quiet = quiet_steps({rank: one.summary.host_evidence for rank, one in job.ranks.items()})
     if quiet is None:
         return job, None
+    again = _read_again(job, list(job.ranks), (quiet.first, quiet.last), read)
+    return (job, None) if again is None else (again, quiet)
+
+
+def _read_again(
+    job: FoundJob, ranks: Sequence[int], only: tuple[int, int], read: Callable[..., list[RankReading | str]]
+) -> FoundJob | None:
+    """Return a job of which some ranks are read again, from one step to another; None where a file has gone."""
     sources = {(one.path, one.device): one for one in job.sources}
-    chosen = [sources[one.summary.path, one.summary.of_file] for one in job.ranks.values()]
-    again = [one for one in read(chosen, only=(quiet.first, quiet.last)) if isinstance(one, RankReading)]
+    summaries = [job.ranks[rank].summary for rank in ranks]
+    chosen = [sources[one.path, one.of_file] for one in summaries]
+    again = [one for one in read(chosen, only=only) if isinstance(one, RankReading)]
     if len(again) < len(chosen):  # gone or changed meanwhile
-        return job, None
-    share_members(one.summary.collectives for one in again)
-    return msgspec.structs.replace(job, ranks=dict(zip(job.ranks, again, strict=True))), quiet
+        return None
+    readings = {**job.ranks, **dict(zip(ranks, again, strict=True))}
+    share_members(one.summary.collectives for one in readings.values())
+    return msgspec.structs.replace(job, ranks=readings)
 
 
 def _mixed(found: Sequence[FoundJob], number: int) -> Mixed:

@@ -167,7 +167,7 @@ def read_rank(
     """Read one trace file and keep what is needed of it. Raises UserError for a file that is no trace.
 
     `device`: of a file with several, which of them is the rank. `for_replay`: keep what a replay needs, too: far more
-    than a summary, about 1 kB an activity. `only`: of steps on a device, those from one number to another.
+    than a summary, about 1 kB an activity. `only`: of the steps, those from one number to another.
     """
     trace, launches, moved, left_out = by_the_hosts_clock(join_copies(read_trace(path, device)))
     timeline = build_timeline(trace, launches, only)
@@ -177,7 +177,7 @@ def read_rank(
         return RankReading(
             summary, record_device(trace, timeline) if for_replay and summary.shares is not None else None
         )
-    on_cpu = build_cpu_timeline(trace)
+    on_cpu = build_cpu_timeline(trace, only)
     summary = replace(_summarise_host(trace, on_cpu, launches), of_file=device)
     return RankReading(summary, record_host(trace, on_cpu) if for_replay else None)
 

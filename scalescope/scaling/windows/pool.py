@@ -91,6 +91,7 @@ def _quality(analyses: Sequence[RunAnalysis]) -> Quality:
         unknown_collectives=sorted({name for one in kept for name in one.quality.unknown_collectives}),
         cut_ranks=sorted({rank for one in kept for rank in one.quality.cut_ranks}),
         slowed=_slowed(kept),
+        common_steps=[common for one in kept for common in one.quality.common_steps],
         clocks_apart_ms=max((one.quality.clocks_apart_ms or 0.0 for one in kept), default=0.0) or None,
         unlinked_fraction=max(fractions, default=None),
         reasons=reasons,

@@ -120,7 +120,7 @@ def _steps_of(side: Measurement, rank: int) -> _Steps | None:
             return None
         try:
             trace = read_trace(source.path, source.device)
-            steps += _of_window(trace, build_cpu_timeline(trace))
+            steps += _of_window(trace, build_cpu_timeline(trace, window.only))
         except UserError:
             return None
     if not steps:

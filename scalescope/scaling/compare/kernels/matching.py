@@ -62,7 +62,7 @@ def match_sides(baseline: Measurement, other: Measurement, rank: int | None, rat
     if traces[0] is None or traces[1] is None:
         return Matched([], None, [])
     try:
-        tables = [read_calls(one.path, one.device) for one in traces if one is not None]
+        tables = [read_calls(one.path, one.device, only) for one, only in filter(None, traces)]
     except UserError as error:
         return Matched([], None, [f"kernels are not compared: {error}"])
     precision = next((one.facts.precision for one in baseline.repeats if one.facts is not None), None)
@@ -89,11 +89,12 @@ def work_ratio_of(baseline: Path, other: Path) -> float | None:
     return match_tables(here, there).work_ratio
 
 
-def _trace_of(side: Measurement, rank: int | None) -> Source | None:
+def _trace_of(side: Measurement, rank: int | None) -> tuple[Source, tuple[int, int] | None] | None:
+    """Return a rank's trace of the first window, and which of its steps count."""
     for window in side.windows:
-        traces = window.traces
-        if traces:
-            return traces.get(rank, None) if rank is not None else traces[min(traces)]
+        if traces := window.traces:
+            chosen = traces.get(rank) if rank is not None else traces[min(traces)]
+            return (chosen, window.only) if chosen is not None else None
     return None
 
 

@@ -89,17 +89,18 @@ class CallTable(msgspec.Struct, frozen=True):
         return sum(call.us for call in compute if call.operator is not None) / whole if whole else 0.0
 
 
-def read_calls(path: Path, of_file: int | None = None) -> CallTable:
+def read_calls(path: Path, of_file: int | None = None, only: tuple[int, int] | None = None) -> CallTable:
     """Return the operators' calls of one rank's trace. Raises UserError.
 
-    `of_file`: of a file with several devices, which of them is the rank.
+    `of_file`: of a file with several devices, which of them is the rank. `only`: of the steps from one number to
+    another.
     """
     trace = read_trace(path, of_file)
-    timeline = build_timeline(trace)
+    timeline = build_timeline(trace, only=only)
     device = next((device.name for device in trace.header.devices), None)
     compiled = any(_COMPILED.search(name) for name in trace.names)
     if not timeline.start.size:
-        by_step = _host_calls(trace)
+        by_step = _host_calls(trace, only)
         return CallTable(_mean_calls(by_step), len(by_step), None, compiled)
     rows, step = _rows_of_steps(timeline)
     operator = _operators(trace, timeline, rows)
@@ -110,9 +111,9 @@ def read_calls(path: Path, of_file: int | None = None) -> CallTable:
     return CallTable(_mean_calls(by_step), steps, device, compiled)
 
 
-def _host_calls(trace: Trace) -> "_ByStep":
+def _host_calls(trace: Trace, only: tuple[int, int] | None) -> "_ByStep":
     """Return the operators of a rank that trains on a CPU, a call each: but those that communicate or load data."""
-    timeline = build_cpu_timeline(trace)
+    timeline = build_cpu_timeline(trace, only)
     (start, end), edges = timeline.operators, timeline.windows.edges
     step = np.searchsorted(edges, start, side="right") - 1
     loads = covered_before(timeline.data, end) > covered_before(timeline.data, start)
