@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import HeldSteps, RunAnalysis, SharedSteps
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.kernels.operators import read_calls
 from scalescope.scaling.compare.windows import read_windows
-from scalescope.scaling.ranks.steps.common import said_of_common
+from scalescope.scaling.ranks.steps.common import common_steps, said_of_common
+from scalescope.scaling.ranks.summary import read_rank
 from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
@@ -134,6 +136,21 @@ def test_ranks_that_count_one_step_by_two_numbers_are_not_cut_to_those_that_both
     assert not found.quality.common_steps and {one.steps for one in found.ranks} == {3}
     assert found.unpriced is not None and found.unpriced.code == "other_steps"
     assert "the ranks' traces do not hold the same steps" in found.quality.reasons
+
+
+def test_a_rank_that_holds_none_of_the_others_steps_and_one_that_is_in_no_mean_have_no_say(tmp_path: Path) -> None:
+    folder = job(tmp_path / "cut", cut=(1,))
+    long, short = (read_rank(file).summary for file in sorted(folder.glob("rank*")))
+    assert long.shares is not None
+    windows = replace(long.shares.windows, numbers=[7, 8, 9])
+    elsewhere = replace(long, shares=replace(long.shares, windows=windows), collectives=[])
+    both = SharedSteps(first=3, last=4, held=HELD)
+    assert common_steps({0: long, 1: short, 2: elsewhere}) == both
+    assert common_steps({0: long, 1: elsewhere}) is None
+    blind = replace(short, evidence=replace(short.evidence, quick_call_ns=1.0))
+    assert common_steps({0: long, 1: blind}) is None
+    unnumbered = replace(short, evidence=replace(short.evidence, steps="optimizer"))
+    assert common_steps({0: long, 1: unnumbered}) is None
 
 
 def test_many_ranks_are_named_by_the_steps_that_they_hold() -> None:
