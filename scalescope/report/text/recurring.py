@@ -145,6 +145,11 @@ def pace(found: RecurringSteps) -> float:
     return found.usual_ms / (found.usual_ms + found.mean_ms)
 
 
+def left_of_shown(found: RecurringSteps) -> float:
+    """Return what share of the step that is shown beside them is left of it without what they cost in the mean."""
+    return 1 - found.mean_ms / found.usual_ms if found.usual_ms else 0.0
+
+
 def longer_by_ms(run: RunAnalysis) -> float:
     """Return by how much the mean profiled step is longer for those among them that are longer every so often, ms."""
     if run.recurring is None or not run.steps:

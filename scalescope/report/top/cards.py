@@ -12,7 +12,7 @@ from scalescope.report.replayed import between_longer_ones
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
-from scalescope.report.text.recurring import is_told
+from scalescope.report.text.recurring import is_told, pace
 from scalescope.report.text.scaling.efficiency import efficiency_figure
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.verdict.run import run_verdict
@@ -100,10 +100,14 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
         value, unit = (
             (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, f"{of_what(done)}/s")
         )
-        recurs = run.recurring is not None and is_told(run)
-        overall = run.step_times.overall if run.step_times is not None and not recurs else 1.0
-        between = ", between the longer steps" if recurs else _where(run)
-        figures.append(Figure(f"throughput{between}", rate(value * overall), unit))
+        overall = run.step_times.overall if run.step_times is not None else 1.0
+        if run.recurring is not None and is_told(run):
+            figures.append(Figure("throughput, between the longer steps", rate(value), unit))
+            figures.append(
+                Figure("throughput with the longer steps", rate(value * overall * pace(run.recurring)), unit)
+            )
+        else:
+            figures.append(Figure(f"throughput{_where(run)}", rate(value * overall), unit))
     factors, whose = shown_efficiency(run)
     if factors is not None:
         figures.append(Figure(f"parallel efficiency {whose.split(',')[0]}".rstrip(), percent(factors.parallel)))

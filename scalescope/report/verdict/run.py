@@ -42,7 +42,7 @@ from scalescope.report.text.recurring import (
     as_costly_sentence,
     beside_recurring,
     is_told,
-    pace,
+    left_of_shown,
     recorded_sentence,
     recurring_advice,
     recurring_clause,
@@ -341,7 +341,7 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
 def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
     """Put first what all steps tell, where the profiled ones are not like them."""
     if run.recurring is not None and leads(run):
-        told.level = _worse(told.level, level_of(pace(run.recurring)))  # of all steps, whatever those few hold
+        told.level = _worse(told.level, level_of(left_of_shown(run.recurring)))  # of all steps, whatever those few hold
         recorded = recorded_sentence(run, run.recurring, "such a one")
         whole = capitalized(told.headline) if doubt else _of_the_profiled(run, told.headline)
         beside = "" if lead_before_launching(run) and not doubt else beside_recurring(run) or whole
@@ -397,7 +397,7 @@ def _without_parts(run: RunAnalysis) -> _Told:
     if run.recurring is not None and is_told(run):
         if leads(run):
             told, advice = f"{recurring_clause(run.recurring)}.", f"{recurring_advice(run.recurring)}."
-            begins_on, level = None, level_of(pace(run.recurring))
+            begins_on, level = None, level_of(left_of_shown(run.recurring))
         else:
             explained.append(recurring_sentence(run, run.recurring))
     if run.growing is not None:

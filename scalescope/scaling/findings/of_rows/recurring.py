@@ -156,7 +156,7 @@ def _is_what_they_do(one: Finding, found: RecurringSteps, analysis: RunAnalysis)
 
 
 def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -> bool:
-    """Tell whether a rank is late in the profiled steps that recur, and not in the others but by chance."""
+    """Tell whether a rank is late in the profiled steps that recur, and in the others by chance or hardly at all."""
     if one.code not in _OF_ONE_RANK or one.rank is None or one.ranks or found.rank not in (one.rank, None):
         return False
     if is_certain(one) or is_late(one) or is_of_steady_steps(one):
@@ -175,7 +175,11 @@ def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -
         return False
     if not found.longer_ms / _AS_LONG <= statistics.fmean(theirs) <= found.longer_ms * _AS_LONG:
         return False
-    return sum(theirs) >= _MOST_OF_IT * sum(later.values()) and not is_beyond_chance(others)
+    if sum(theirs) < _MOST_OF_IT * sum(later.values()):
+        return False
+    # of steps that differ by little, a little is beyond chance, and yet no more than the finding's own bounds tell
+    little = is_within_noise(one) and is_trifle_on_cpus(statistics.fmean(others), mean_step_ms(analysis, "window"))
+    return little or not is_beyond_chance(others)
 
 
 def _by_itself_ms(split: StepSplit) -> float:
