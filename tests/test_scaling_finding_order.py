@@ -67,3 +67,18 @@ def test_a_hundredth_of_a_cpu_s_step_is_no_headline_where_all_ranks_have_it(
                     backed="replay", remedy=Remedy(cure="load_ahead", on_cpu=True))  # fmt: skip
     assert are_little_at_most([found], 55.8, on_cpus=True) == nothing_wrong
     assert not are_little_at_most([found], 55.8), "a device's step tells a hundredth"
+
+
+def test_small_buckets_that_cost_a_hundredth_at_most_make_no_headline_of_launching() -> None:
+    """*Launching costs at most 10.2 ms* was said first of a step of 138.9 ms, and of another's 10.3 ms of 137.6 that
+    nothing was wrong: beside the first, small buckets cost 1.8 ms at most.
+    """
+    python = Finding(code="host_bound", ms=10.2, low_ms=10.0, high_ms=10.2, fraction=0.074, backed="replay",
+                     at_most=True, evidence=(EvidenceRow(kind="figure", name="launches", calls=1791.0),),
+                     remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
+    buckets = Finding(code="small_buckets", ms=1.8, low_ms=0.7, high_ms=1.8, fraction=0.013, backed="measured",
+                      at_most=True, remedy=Remedy(cure="larger_buckets"))  # fmt: skip
+    assert are_little_at_most([python, buckets], 138.9, on_cpus=True)
+    for told in (replace(buckets, ms=3.0, high_ms=3.0), replace(buckets, rank=1)):
+        assert not are_little_at_most([python, told], 138.9, on_cpus=True)
+    assert not are_little_at_most([python, buckets], 138.9)

@@ -161,7 +161,10 @@ def _little_between_ms(one: Finding, step_ms: float) -> float:
 
 
 def _is_trifle(one: Finding, step_ms: float) -> bool:
-    return one.rank is None and not one.at_most and weight(one) > 0 and is_trifle_on_cpus(weight(one), step_ms)
+    """Tell whether it is of all ranks and no headline: known to be so little, or a bound that is no more in full."""
+    if one.rank is not None or one.ranks or is_certain(one) or weight(one) <= 0:
+        return False
+    return is_trifle_on_cpus(max(one.ms or 0.0, one.high_ms or 0.0) if one.at_most else weight(one), step_ms)
 
 
 def is_trifle_on_cpus(ms: float, step_ms: float) -> bool:
