@@ -22,9 +22,11 @@ from scalescope.report.terminal.run import print_run
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
-from scalescope.scaling.answer_rows import AsMeasured, WaterfallPart
+from scalescope.scaling.answer_rows import AsMeasured, SurePart, WaterfallPart
 from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
+from scalescope.scaling.compare.answer import Comparison, PartChange
 from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.lost import sure_parts
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.report_samples import write_run
@@ -318,3 +320,35 @@ def test_a_side_of_one_rank_is_compared_of_that_rank_alone(tmp_path: Path) -> No
     assert {one.name: one.change_ms for one in found.parts}["idle_launch"] == pytest.approx(0.0, abs=0.01)
     assert "only of rank 0 both sides have traces: the parts of the step are compared of rank 0 alone" in found.notes
     assert found.alone == [], "the rank whose trace is missing may stand still as well"
+
+
+def test_a_part_beyond_noise_is_told_of_a_step_whose_length_is_not(calm: Path, late: Path) -> None:
+    """*No part of the growth as profiled is a finding* stood under 12.8 and 12.3 ms more idle of two ranks, of which
+    a comparison of the same runs said that it is beyond noise.
+    """
+    run = analyze_against(late, [calm])
+    for at, loss in enumerate(run.lost):
+        run.lost[at] = replace(loss, step_change_ms=13.0, step_low_ms=-24.0, step_high_ms=49.0)
+    assert noise_sentence(run.lost).endswith("within noise: no part of the growth as profiled is a finding.")
+    sure = SurePart(part="idle_launch", change_ms=12.9, low_ms=3.1, high_ms=23.5)
+    for at, loss in enumerate(run.lost):
+        run.lost[at] = replace(loss, sure_parts=[sure, SurePart(part="matmul", change_ms=-1.0, low_ms=-2, high_ms=-0.1,
+                                                                rank=1)])  # fmt: skip
+    told = lost_clause(run)
+    assert told.startswith("a step has 13 ms more idle (host late) and 1.00 ms less matmul on rank 1 than calm's; "), (
+        told
+    )
+    assert "its length cannot be told from that, within noise" in told
+    assert noise_sentence(run.lost).endswith("within noise. Beyond noise idle (host late) and matmul changed.")
+    assert not lost_title(run.lost).endswith("within noise")
+
+
+def test_parts_are_sure_where_a_comparison_has_them_beyond_noise() -> None:
+    idle, matmul = (
+        PartChange(name=name, change_ms=12.9, low_ms=low, high_ms=23.5, baseline_ms=10.5, other_ms=23.4)
+        for name, low in (("idle_launch", 3.1), ("matmul", -3.1))
+    )
+    found = Comparison(kind="run", baseline="a", other="b", verdict="same", change_ms=13.0, low_ms=-24.0, high_ms=49.0,
+                       baseline_ms=142.8, parts=[matmul, idle])  # fmt: skip
+    assert [(one.part, one.change_ms) for one in sure_parts(found)] == [("idle_launch", 12.9)]
+    assert not sure_parts(replace(found, low_ms=1.0)), "of a step that grew for sure its growth is told"

@@ -29,6 +29,7 @@ from scalescope.scaling.answer_rows import (
     SamplesOfSteps,
     Split,
     StepSplit,
+    SurePart,
     WaterfallPart,
 )
 from scalescope.scaling.answer_steps import (
@@ -170,6 +171,7 @@ class RankLoss(msgspec.Struct, kw_only=True):
     cores_untold: bool = False
     #: Of a change that was measured for sure, and may be of nothing but waits for cores; else None.
     as_measured: AsMeasured | None = None
+    sure_parts: list[SurePart] = []  # that changed beyond noise, largest first: of a step that may not have
     other_names: tuple[str, str] | None = None  # the reference's and the run's, where its user called the job otherwise
     reference_lacks: list[int] = []  # ranks without a trace there: who waits for whom is not known, nor compared
 

@@ -50,6 +50,16 @@ class AsMeasured(msgspec.Struct, kw_only=True, frozen=True):
     free_high_ms: float
 
 
+class SurePart(msgspec.Struct, kw_only=True, frozen=True):
+    """A part of a step that changed beyond noise, as a comparison of two runs has it, ms a step."""
+
+    part: str  # of the partition; or a kernel kind, of compute
+    change_ms: float
+    low_ms: float  # bounds of all parts hold together in 95 of 100 comparisons
+    high_ms: float
+    rank: int | None = None  # whose it is alone; None: the mean rank's
+
+
 class PlacesChange(msgspec.Struct, kw_only=True, frozen=True):
     """Ranks that changed places: those that have most to do, or are late, are not the same on both sides."""
 

@@ -13,7 +13,7 @@ from scalescope.report.report_data import ReportData
 from scalescope.report.text.waits.change import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
-from scalescope.scaling.answer_rows import AsMeasured
+from scalescope.scaling.answer_rows import PARTS, AsMeasured, SurePart
 
 _WORTH_SAYING = 0.05  # of the growth
 _A_WORD = 0.002  # of it: all smaller parts together, which then show in a sum of what is told
@@ -21,6 +21,7 @@ _A_WORD = 0.002  # of it: all smaller parts together, which then show in a sum o
 _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
 #: What others do so much of, too, is not that rank's.
 _ALIKE = 0.5
+_MOST_NAMED = 3  # parts that changed beyond noise, in one sentence
 _MOST_BARS = 160  # ranks in one chart
 #: Beside it the same run's step stands without what recording costs.
 _RECORDED = "Profiled steps of both, recording included."
@@ -71,7 +72,8 @@ def lost_sentence(run: RunAnalysis) -> str:
 
 def lost_title(losses: Sequence[RankLoss]) -> str:
     """Return of which steps the table is, and that what they differ by is within noise, where it is."""
-    within = ": within noise" if losses[0].within_noise and losses[0].as_measured is None else ""
+    sure = losses[0].as_measured is not None or losses[0].sure_parts
+    within = ": within noise" if losses[0].within_noise and not sure else ""
     return f"What a profiled step lost against {losses[0].reference}, a rank, recording included{within}"
 
 
@@ -89,6 +91,8 @@ def noise_sentence(losses: Sequence[RankLoss]) -> str:
     if (sure := loss.as_measured) is not None:
         measured = f"{_in_ms(change, sure.low_ms, sure.high_ms)}, as measured, and by {_free(sure)}"
         told = f"{capitalized(_compared_as(loss))} changed by {measured}"
+    if loss.sure_parts:
+        return f"{told}. Beyond noise {listing([_name_of(one) for one in loss.sure_parts])} changed."
     return f"{told}: no part of the growth as profiled is a finding."
 
 
@@ -117,7 +121,11 @@ def lost_clause(run: RunAnalysis) -> str:
         waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
         cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)  # within noise it is in any case
         signed = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"  # of the change, which is told from and to
-        return f"a step {told} {loss.reference}'s, within noise ({_job_span(run)}; {signed}){cores}"
+        whole = f"a step {told} {loss.reference}'s, within noise ({_job_span(run)}; {signed}){cores}"
+        if not loss.sure_parts:
+            return whole
+        its = f"its length is {loss.reference}'s" if known else "its length cannot be told from that"
+        return f"{_sure_parts(loss)}; {its}, within noise ({_job_span(run)}; {signed}){cores}"
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
     told = f"a step is {_longer(change)} than {loss.reference}'s ({_job_span(run)}; {bounds}){cores}"
@@ -128,6 +136,24 @@ def lost_clause(run: RunAnalysis) -> str:
         return told
     which = "the mean rank's" if _is_as_profiled(run) else "as profiled the mean rank's"
     return f"{told}; {which} is {_longer(grown)}: {_where(run, grown)}"
+
+
+def _sure_parts(loss: RankLoss) -> str:
+    """Return of which parts a step has more or less than the reference's, beyond noise; no full stop."""
+    more = [
+        f"{_in_digits(one)} {'more' if one.change_ms > 0 else 'less'} {_name_of(one)}"
+        f"{f' on rank {one.rank}' if one.rank is not None else ''}"
+        for one in loss.sure_parts[:_MOST_NAMED]
+    ]
+    return f"a step has {listing(more)} than {loss.reference}'s"
+
+
+def _in_digits(one: SurePart) -> str:
+    return f"{figure(abs(one.change_ms), digits_of((one.high_ms - one.low_ms) / 2))} ms"
+
+
+def _name_of(one: SurePart) -> str:
+    return parts.named(one.part).name if one.part in PARTS else one.part
 
 
 def beside_cause(run: RunAnalysis) -> str:

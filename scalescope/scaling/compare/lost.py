@@ -15,13 +15,17 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RankLoss
-from scalescope.scaling.answer_rows import PARTS, WaterfallPart
+from scalescope.scaling.answer_rows import PARTS, SurePart, WaterfallPart
 from scalescope.scaling.compare.alike.same_work import another_job, other_names
+from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.measurement import EXPOSED, UNSPLIT
 from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
+
+#: A part that changed by less of the step is no word worth, however sure that is: as `compare` has it.
+_WORTH_NAMING = 0.001
 
 
 def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]:
@@ -67,7 +71,7 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
             "run of the same batch, or compare them a sample: scalescope compare "
             f"{references[0]} {run}"
         )
-    noise = found.noise
+    noise, sure = found.noise, sure_parts(found)
     return [
         msgspec.structs.replace(
             one,
@@ -85,9 +89,28 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
             to_run_delay_ms=noise.other_run_delay_ms if noise is not None else None,
             cores_untold=found.cores_untold,
             as_measured=found.sure_as_measured,
+            sure_parts=sure,
         )
         for one in lost
     ]
+
+
+def sure_parts(found: Comparison) -> list[SurePart]:
+    """Return the parts that are beyond noise where the whole step is within it: else the ranks' own tell of its growth.
+
+    What changes by more or fewer kernels is no part's growth, and what steps that recur may have made is theirs.
+    """
+    low, high = found.low_ms, found.high_ms
+    if low is None or high is None or not low <= 0 <= high or found.cores_untold or found.sure_as_measured is not None:
+        return []
+    least = _WORTH_NAMING * (found.baseline_ms or 0.0)
+    often = found.recurring is not None and found.recurring.differs
+    sure = [one for one in found.parts if found.is_sure(one) and not one.more_done and abs(one.change_ms) > least]
+    return [
+        SurePart(part=one.name, change_ms=one.change_ms, low_ms=one.low_ms, high_ms=one.high_ms,
+                 rank=one.rank if one.of_one_rank else None)
+        for one in sorted(() if often else sure, key=lambda one: -abs(one.change_ms))
+    ]  # fmt: skip
 
 
 def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained, lacks: list[int]) -> RankLoss:

@@ -12,7 +12,8 @@ taken from what other jobs' were seen to differ by.
 - Few units hardly know how they spread (of two, Student's t is 12.7, and two repeats a side told less than one did).
   So where both sides together have fewer than four degrees of freedom, their variance is pooled with that of windows
   of one undisturbed job (spread.py), which counts as four more: a moderated t. From four to eleven it still is where
-  that interval is the narrower one.
+  that interval is the narrower one. Of fewer, parts whose units spread by no more than those windows did get at most
+  the bounds of a spread that is known: a repeat that agrees takes nothing away that one run a side told.
 - Neither has more than one: each part, and the step, is moved by what those windows were seen to differ by, and the
   steps are resampled besides where recording does not disturb them. That interval is wide, and is meant to be.
 
@@ -99,7 +100,9 @@ def bounds(baseline: Sample, other: Sample) -> Bounds:
     if not 0 < own < _ENOUGH_DEGREES or prior[0] is None or prior[1] is None:
         return _resampled_bounds(baseline, other)
     pooled = _moderated(baseline, other, (prior[0] + prior[1]) / 2)
-    return pooled if own < _PRIOR_DEGREES else _narrower(_resampled_bounds(baseline, other), pooled)
+    if own >= _PRIOR_DEGREES:
+        return _narrower(_resampled_bounds(baseline, other), pooled)
+    return _moderated(baseline, other, (prior[0] + prior[1]) / 2, pooled)
 
 
 def _narrower(one: Bounds, other: Bounds) -> Bounds:
@@ -156,32 +159,58 @@ def _prior(side: Sample) -> Floats | None:
     return np.append(parts, side.step_spread**2)
 
 
-def _moderated(baseline: Sample, other: Sample, prior: Floats) -> Bounds:
-    """Return the bounds of few units, whose variance is pooled with what it is known to be; `prior`: see `_prior`."""
+def _moderated(baseline: Sample, other: Sample, prior: Floats, pooled: Bounds | None = None) -> Bounds:
+    """Return the bounds of few units, whose variance is pooled with what it is known to be; `prior`: see `_prior`.
+
+    `pooled`: those bounds, of which parts whose units spread by no more than one alone is taken to get the narrower
+    ones of units that are known to spread so: more of them that agree tell no less than one did. How units spread says
+    nothing of how far two means lie apart.
+    """
     counts = [len(one.units) for one in (baseline, other)]
+    own = sum(counts) - 2
     squares = np.zeros(len(prior))
     for one in (baseline, other):
         rows = np.column_stack([one.units, one.units.sum(axis=1)])
         squares += ((rows - rows.mean(axis=0)) ** 2).sum(axis=0)
-    degrees = _PRIOR_DEGREES + sum(counts) - 2
-    errors = np.sqrt((_PRIOR_DEGREES * prior + squares) / degrees * sum(1 / count for count in counts))
+    degrees = _PRIOR_DEGREES + own
+    variance = prior if pooled is not None else (_PRIOR_DEGREES * prior + squares) / degrees
+    errors = np.sqrt(variance * sum(1 / count for count in counts))
     change = other.mean - baseline.mean
     level = float(np.abs(baseline.mean).sum() + np.abs(other.mean).sum())
     known = errors[:-1] > _NOTHING * level
-    quantile = _stretched_afresh(_of_independent(int(known.sum())), degrees)
+    normal = _of_independent(int(known.sum()))
+    quantile = normal if pooled is not None else _stretched_afresh(normal, degrees)
     half = quantile * np.where(known, errors[:-1], 0.0)
-    step, step_half = float(change.sum()), student_95(degrees) * float(errors[-1])
-    sides = _errors(baseline), _errors(other)
-    low, high = _with_amounts(baseline, other, sides, quantile, (change - half, change + half))
-    return Bounds(parts=change, low=low, high=high, step=step, step_low=step - step_half,
-                  step_high=step + step_half, degrees=degrees, factor=quantile / student_95(degrees))  # fmt: skip
+    of_one = NORMAL_95 if pooled is not None else student_95(degrees)
+    step, step_half = float(change.sum()), of_one * float(errors[-1])
+    sides = [_errors(one, known=pooled is not None) for one in (baseline, other)]
+    low, high = _with_amounts(baseline, other, (sides[0], sides[1]), quantile, (change - half, change + half))
+    found = Bounds(parts=change, low=low, high=high, step=step, step_low=step - step_half,
+                   step_high=step + step_half, degrees=degrees, factor=quantile / of_one)  # fmt: skip
+    return found if pooled is None else _of_those_that_agree(found, pooled, squares <= own * prior)
 
 
-def _errors(side: Sample) -> Floats:
-    """Return the standard error of one side's parts, pooled with what they are known to spread by, ms."""
+def _of_those_that_agree(known: Bounds, pooled: Bounds, agree: Mask) -> Bounds:
+    """Return pooled bounds, with the narrower ones of a known spread of those parts, and the step, that agree with it;
+    `agree`: of each part, and last of the step.
+    """
+    narrower = _narrower(known, pooled)
+    step = narrower if agree[-1] else pooled
+    low, high = np.where(agree[:-1], narrower.low, pooled.low), np.where(agree[:-1], narrower.high, pooled.high)
+    return Bounds(parts=pooled.parts, low=low, high=high, step=step.step, step_low=step.step_low,
+                  step_high=step.step_high, degrees=pooled.degrees, factor=pooled.factor)  # fmt: skip
+
+
+def _errors(side: Sample, *, known: bool = False) -> Floats:
+    """Return the standard error of one side's parts, pooled with what they are known to spread by, ms.
+
+    `known`: of that alone.
+    """
     assert side.spread is not None
     squares = ((side.units - side.mean) ** 2).sum(axis=0)
     count = len(side.units)
+    if known:
+        return side.spread / math.sqrt(count)
     errors: Floats = np.sqrt((_PRIOR_DEGREES * side.spread**2 + squares) / (_PRIOR_DEGREES + count - 1) / count)
     return errors
 
