@@ -77,6 +77,9 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if unsplit or (first is None and run.quality.left_out_ranks):
         return BestAdvice(f"{PROFILE_ALL.format(which=which_ranks(run))}.")
     if is_doubtful(run):
+        if first is not None and first.remedy is not None and first.remedy.cure == "fewer_threads":
+            # the job's own threads are why steps differ, on a machine as quiet as any
+            return BestAdvice(f"{cure_text(first.remedy)}; then {measure_again([run])}.", finding=first)
         alone = f". Of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return BestAdvice(f"{measure_again([run])}{alone}.")
     if first is not None and _tells_of_waits(run.findings[0]) and first.code == "host_bound":

@@ -182,20 +182,20 @@ def headline(
         if exposed is not None:
             return bare_communication(finding, exposed, step) or (
                 f"{milliseconds(exposed)} of the {step} are communication that nothing hides, "
-                f"and no single cause of it is found: {because(finding)}."
+                f"and no single cause of it is found. {capitalized(because(finding))}."
             )
         idle = next((row.ms for row in finding.evidence if row.name == IDLE), None)
         if idle is not None:
             return (
                 f"nothing runs for {milliseconds(idle)} of the {step}, and no single cause of it "
-                f"is found: {because(finding)}."
+                f"is found. {capitalized(because(finding))}."
             )
         untold = next((row.ms for row in finding.evidence if row.name == UNTOLD_WAITS), None)
         if untold is not None:
             return (
                 f"nothing that the traces tell between the ranks is wrong, but up to {milliseconds(untold)} of the "
                 f"{step} may be waits for a rank before copy engines move its data, which no "
-                f"trace tells: {because(finding)}."
+                f"trace tells. {capitalized(because(finding))}."
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
         # two sentences: behind a colon what the compute is would read as what is wrong

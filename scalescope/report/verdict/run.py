@@ -209,8 +209,15 @@ def _loss(run: RunAnalysis) -> _Loss:
 def _which(run: RunAnalysis) -> str:
     """Return what the step is called whose parts are told where another one's length is, too; else ""."""
     if step_of_job(run):
-        return PROFILED
+        # a part that is longer than the job's own step is told beside the length of the one that has it
+        return name_of_shown(run) if _is_beyond_the_job_s(run) else PROFILED
     return name_of_shown(run) if run.recurring is not None and leads(run) else ""
+
+
+def _is_beyond_the_job_s(run: RunAnalysis) -> bool:
+    """Tell whether what costs the profiled step most is more than the job's own step takes."""
+    own = run.step_times.measured_step_ms if run.step_times is not None else None
+    return own is not None and any((one.ms or 0.0) >= own for one in run.findings[:1])
 
 
 def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:

@@ -56,6 +56,8 @@ _LEAST_STEPS, _MOST_LONG = 3, 0.5
 _LONGER, _TIMES = 0.25, 3
 #: A single one is so by as much as a step takes, as are those of all ranks: an optimiser's step comes so, too.
 _LONGER_ONCE = 1.0
+#: … but for one rank's alone by so much of it, where it is so many times what any other of its steps differs by.
+_STANDS_OUT, _TIMES_ONCE = 0.5, 20
 #: A device that waits for launches, and computes so many times as much as in the others, has more to do.
 _MORE_COMPUTE = 1.5
 #: A host that in the mean of the longer steps takes so many times as long for each operator as in the others is slowed.
@@ -88,6 +90,7 @@ class _Long:
     each_ms: tuple[float, ...]
     part_ms: tuple[float, ...]  # of it what `what` is longer
     times_compute: float | None = None  # of launches that come later: how much more the device computes, where it does
+    stands_out: bool = False  # by far more than any other of the rank's steps differs by
     times_operators: float | None = None  # the same of how much longer the host takes for each operator, where it does
 
     @property
@@ -156,9 +159,9 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
     rank, long = chosen
     if _has_run_dry(long, rank, analysis):
         return None
-    if long.ms < _WORTH_SAYING * mean_ms or (
-        (len(long.at) == 1 or rank is None) and statistics.fmean(long.each_ms) < _LONGER_ONCE * typical_ms
-    ):
+    least_ms = (_STANDS_OUT if rank is not None and long.stands_out else _LONGER_ONCE) * typical_ms
+    once = len(long.at) == 1 or rank is None
+    if long.ms < _WORTH_SAYING * mean_ms or (once and statistics.fmean(long.each_ms) < least_ms):
         return None
     low, high = _bounds(long)
     code, cure = _OWN[long.what]
@@ -275,6 +278,7 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float, *, on_cpu: bool) -> _
         len(steps),
         each,
         part,
+        stands_out=least >= _TIMES_ONCE * rest,
         times_compute=_times_compute(steps, at) if late else None,
         times_operators=_times_operators(steps, at) if late or (on_cpu and _as_their_operators(steps, at)) else None,
     )
