@@ -215,9 +215,9 @@ def _which(run: RunAnalysis) -> str:
 
 
 def _is_beyond_the_job_s(run: RunAnalysis) -> bool:
-    """Tell whether what costs the profiled step most is more than the job's own step takes."""
+    """Tell whether what costs the profiled step most is for sure more than the job's own step takes."""
     own = run.step_times.measured_step_ms if run.step_times is not None else None
-    return own is not None and any((one.ms or 0.0) >= own for one in run.findings[:1])
+    return own is not None and any(one.at_least and (one.ms or 0.0) >= own for one in run.findings[:1])
 
 
 def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:
