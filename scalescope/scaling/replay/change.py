@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from scalescope.records.errors import UserError
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.replay.graph import Graph, median
+from scalescope.scaling.replay.ranks.shortened import free_loading
 from scalescope.scaling.replay.removal import Removal
 
 
@@ -82,11 +83,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 def free_data(graph: Graph) -> None:
     """Let every batch be there when it is asked for."""
-    for rank, calls in graph.calls.items():
-        graph.calls[rank] = [
-            replace(call, think_ns=max(0.0, call.think_ns - call.data_ns), data_ns=0.0) if call.data_ns else call
-            for call in calls
-        ]
+    for rank in graph.calls:
+        free_loading(graph, rank)
 
 
 def free_host(graph: Graph) -> None:

@@ -14,7 +14,7 @@ from scalescope.scaling.replay.ranks.elements import free_elements
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
-from scalescope.scaling.replay.ranks.shortened import shorten_host
+from scalescope.scaling.replay.ranks.shortened import free_loading, shorten_host
 from scalescope.scaling.replay.ranks.side_by_side import Floats, Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
@@ -66,7 +66,7 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
         return
     for rank in graph.ranks if removal.rank is None else [removal.rank]:
         if removal.what == "data":
-            _free_data(graph, rank)
+            free_loading(graph, rank)
         elif removal.what == "copies":
             free_copies(graph, rank, alone=removal.rank is not None)
             if removal.rank is not None and not on_cpu:
@@ -140,13 +140,6 @@ def _even_out_dispatch(graph: Graph, side: SideBySide, rank: int, step: int) -> 
         at = own.activity[row]
         node = graph.activities[at]
         graph.activities[at] = replace(node, dispatch_ns=node.dispatch_ns - float(longer[row]))
-
-
-def _free_data(graph: Graph, rank: int) -> None:
-    graph.calls[rank] = [
-        replace(call, think_ns=max(0.0, call.think_ns - call.data_ns), data_ns=0.0) if call.data_ns else call
-        for call in graph.calls[rank]
-    ]
 
 
 def _free_waits(graph: Graph, rank: int, *, for_collectives: bool) -> None:

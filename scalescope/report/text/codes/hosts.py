@@ -80,11 +80,14 @@ def loading(finding: Finding) -> str:
         if finding.rank is not None and row is not None and "MultiProcessingDataLoader" in row.name
         else ""
     )
+    computed = first_of(finding, "operator")
+    inside = f", {milliseconds(computed.ms)} of it in {computed.name}" if computed is not None and computed.ms else ""
     if (late := row_of(finding, LATE)) is not None:
         told = f"and all {late.value:.0f} steps tell what it costs"
-        return f"{whose} data{named}{took} in the profiled steps, {told}{hidden}"
-    meanwhile = "while nothing computes" if is_on_cpu(finding) else "while the device has nothing to do"
-    return f"{whose} data{named}{took} {meanwhile}{hidden}{_shared_with_workers(finding)}"
+        return f"{whose} data{named}{took} in the profiled steps{inside}, {told}{hidden}"
+    meanwhile = " while nothing computes" if is_on_cpu(finding) else " while the device has nothing to do"
+    meanwhile = inside or meanwhile
+    return f"{whose} data{named}{took}{meanwhile}{hidden}{_shared_with_workers(finding)}"
 
 
 def _shared_with_workers(finding: Finding) -> str:

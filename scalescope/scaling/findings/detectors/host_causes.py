@@ -49,6 +49,8 @@ _TWO_SIGMA, _LEAST_ERROR = 2.0, 0.15
 #: A scheduler's turn, ns, holds a host up that loads as well as one that does anything else. Loading that takes so many
 #: times as long as in the median step, by no more than such a turn, in a third of the steps at most, may have met one.
 _TURN_NS, _LONGER, _FEW = 20_000_000, 2.0, 1 / 3
+#: An operator is told of a loader that takes so much of what that loads for, beyond the others'.
+_MUCH_OF_LOADING = 0.4
 #: So many steps at most are told one by one.
 _FEW_STEPS = 2
 
@@ -86,12 +88,37 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 usual=_usual(scene, causes[0]) if code == "data_loading" and rank is None else None,
                 evidence=(
                     *evidence_of(causes),
+                    *(_computed_in_loading(scene, rank) if code == "data_loading" and rank is not None else ()),
                     *(_read_values(scene, rank) if code == "synchronising" else ()),
                     *(_waits_besides(causes) if code == "synchronising" and rank is not None else ()),
                     *([workers_row(scene.analysis)] if in_workers else []),
                 ),
                 remedy=Remedy(cure="cheaper_workers") if in_workers else _remedy(scene, code, causes),
             )
+
+
+def _computed_in_loading(scene: Scene, rank: int) -> Iterator[EvidenceRow]:
+    """Yield the operator in which a rank's host is longer than the others' while it loads, where it computes batches
+    itself, and that is much of what it loads for.
+    """
+    graph, count = scene.replayer.graph, max(1, len(scene.side.steps))
+    numbers = {graph.step_numbers[step] for step in scene.side.steps}
+    taken: dict[str, dict[int, float]] = {}
+    calls: dict[str, int] = {}
+    for at in graph.loading:
+        node = graph.activities[at]
+        if node.step in numbers:
+            by_rank = taken.setdefault(node.name, {})
+            by_rank[node.rank] = by_rank.get(node.rank, 0.0) + graph.work_ns[at] / 1e6 / count
+            calls[node.name] = calls.get(node.name, 0) + (node.rank == rank)
+    others = [one for one in scene.side.ranks if one != rank]
+    theirs = {name: statistics.fmean(own.get(one, 0.0) for one in others) for name, own in taken.items() if others}
+    name = max(theirs, key=lambda name: taken[name].get(rank, 0.0) - theirs[name], default=None)
+    whole = statistics.fmean(float(scene.side.launches[rank, step].data_ns.sum()) / 1e6 for step in scene.side.steps)
+    if name is not None and taken[name].get(rank, 0.0) - theirs[name] >= _MUCH_OF_LOADING * whole > 0:
+        yield EvidenceRow(
+            kind="operator", name=name, ms=taken[name][rank], others_ms=theirs[name], calls=calls[name] / count
+        )
 
 
 def _surely(code: HostCode, rank: int | None, *, in_workers: bool) -> tuple[Removal, ...]:

@@ -1,4 +1,4 @@
-"""A host that takes less for a launch."""
+"""A host that takes less: for a launch, or for loading its data."""
 
 from msgspec.structs import replace
 
@@ -20,3 +20,14 @@ def shorten_host(graph: Graph, rank: int, own: Launches, row: int, by_ns: float)
         less = min(by_ns, calls[at].duration_ns)
         calls[at] = replace(calls[at], duration_ns=calls[at].duration_ns - less)
         by_ns -= less
+
+
+def free_loading(graph: Graph, rank: int) -> None:
+    """Let a rank's batches be there when it asks for them, whether its host waits for them or computes them."""
+    graph.calls[rank] = [
+        replace(call, think_ns=max(0.0, call.think_ns - call.data_ns), data_ns=0.0) if call.data_ns else call
+        for call in graph.calls[rank]
+    ]
+    for at in graph.loading:
+        if graph.activities[at].rank == rank:
+            graph.work_ns[at] = 0.0

@@ -7,6 +7,9 @@ of the reference: libraries choose their kernels by the shapes, so that a rank w
 the same products. Between two launches in common, in their order, what the rank runs for itself stands in for what it
 lacks, where both are of one kind.
 
+What a CPU computes to load data is no launch: it is its host's, on the way to the next one, as what a loader's Python
+takes is. A loader may prepare its batches by operators that the step has as well, or that no other rank's has.
+
 Everything here is of the step as run: the graph's own durations, from which what running side by side added is off.
 """
 
@@ -154,8 +157,9 @@ def under(side: SideBySide, graph: Graph) -> SideBySide:
 def _timed(own: Launches, graph: Graph, rank: int) -> Launches:
     calls = graph.call_columns(rank)
     taken = calls["think_ns"] + np.where(calls["awaits"] < 0, calls["duration_ns"], 0.0)
-    host = np.concatenate(([0.0], np.cumsum(taken)))
-    data = np.concatenate(([0.0], np.cumsum(calls["data_ns"])))
+    loaded = np.array([_loading_ns(graph, at) for at in calls["launches"].tolist()], np.float64)
+    host = np.concatenate(([0.0], np.cumsum(taken + loaded)))
+    data = np.concatenate(([0.0], np.cumsum(calls["data_ns"] + loaded)))
     begins, ends = np.array(own.since, np.int64), np.array(own.call, np.int64) + 1
     return replace(
         own, host_ns=host[ends] - host[begins], data_ns=data[ends] - data[begins], work_ns=_work(graph, own.activity)
@@ -167,6 +171,11 @@ def _work(graph: Graph, activities: Sequence[int]) -> Floats:
     return np.array(
         [0.0 if graph.activities[at].kind == COMMUNICATION else graph.work_ns[at] for at in activities], np.float64
     )
+
+
+def _loading_ns(graph: Graph, launched: int) -> float:
+    """Return what an activity takes that loads data; 0 of any other."""
+    return graph.work_ns[launched] if launched in graph.loading else 0.0
 
 
 #: Activity, call, first call since the launch before, host, data.
@@ -181,6 +190,10 @@ def _rows(graph: Graph, rank: int, numbers: set[int]) -> dict[int, list[_Row]]:
     for index, call in enumerate(graph.calls[rank]):
         host += call.think_ns + (call.duration_ns if call.awaits < 0 else 0.0)
         data += call.data_ns
+        if call.launches in graph.loading:
+            host += graph.work_ns[call.launches]
+            data += graph.work_ns[call.launches]
+            continue
         if call.launches < 0:
             continue
         number = graph.activities[call.launches].step
