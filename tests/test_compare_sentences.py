@@ -162,6 +162,23 @@ def test_ranks_that_wait_far_longer_for_cores_are_the_cause_before_what_takes_lo
     assert first.startswith("In late a step has 20 ms more recurrent layers")
 
 
+def test_what_is_left_of_a_sure_change_is_not_told_as_noise() -> None:
+    """*+75 ms, of which idle (loading data) +42, the rest within noise*: 33 of 75 ms that are sure are there."""
+    loads = replace(PART, name="idle_data", change_ms=41.9, low_ms=6.1, high_ms=170.4, rank=1)
+    computes = replace(PART, name="convolution", change_ms=5.1, low_ms=-26.4, high_ms=37.6)
+    unseen = replace(PART, name="rest", change_ms=28.0, low_ms=-88.9, high_ms=148.2)
+    slower = replace(WIDE, verdict="slower", baseline_ms=124.3, change_ms=75.0, low_ms=38.6, high_ms=115.0,
+                     parts=[loads, unseen, computes])  # fmt: skip
+    first, second = verdict_sentences(slower)
+    assert first.endswith("+75 ms, of which idle (loading data) +42 (rank 1).")
+    where = ", most of it not seen in the profiled steps."
+    assert second == f"The rest, +33 ms, is in parts each of which is within noise{where}"
+    spread = replace(slower, parts=[loads, replace(unseen, change_ms=15.0), replace(computes, change_ms=18.1)])
+    assert "most of it convolution" in verdict_sentences(spread)[1]
+    little = replace(slower, parts=[replace(loads, change_ms=70.0), computes])
+    assert verdict_sentences(little)[0].endswith("+70 (rank 1), the rest within noise.")
+
+
 def test_a_cause_in_the_job_that_costs_more_than_waits_for_cores_stays_first() -> None:
     busy = replace(ALONE, change_ms=30.0, high_ms=60.0, noise=replace(ONE_EACH, other_run_delay_ms=30.0))
     assert verdict_sentences(busy)[0].startswith("In late ranks wait 24.6 ms more")

@@ -1,11 +1,15 @@
 """What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
 
+from collections.abc import Sequence
+
 from scalescope.records.console import counted
 from scalescope.report.compare.lead import PARTS_OF, is_trifle, lead_sentences, leading
 from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, waits_for_cores, without_waiting
 from scalescope.report.compare.sure import (
     FAR_APART,
     MOST_NAMED,
+    NO_TRIFLE,
+    WORTH_NAMING,
     amount_words,
     because,
     besides,
@@ -29,7 +33,7 @@ from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.long import MOST_WORDS, one_or_two
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import UNTOLD
-from scalescope.scaling.compare.answer import Comparison, FoundAlone, PointChange
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange, PointChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: Of the compute, what has no counterpart on the other side; from here on that may be another job's.
@@ -39,6 +43,8 @@ _FEW_SETTINGS = 3
 _STATE = "state."
 #: What the other side has less of than this share of a cause is none there.
 _NEXT_TO_NOTHING = 0.1
+#: A part that is more than this share of what is left beside those that are named is named with it.
+_MOSTLY = 0.5
 #: Why a part that is longer beyond noise in the profiled steps is not told to be so in the job's.
 NOT_AS_RUN = "those without a profiler do not show it"
 
@@ -216,9 +222,9 @@ def _where(answer: Comparison, most_words: int) -> tuple[str, str]:
         return (f", and o{nothing}", "") if len(nothing.split()) < most_words else ("", f"O{nothing}")
     rest = [one for one in answer.parts if one not in told]
     # of what other exchanges take no part's noise says that it is none
-    noise = (
-        ", the rest within noise" if rest and all(one.within_noise for one in rest) and not exchanges(answer) else ""
-    )
+    within = bool(rest) and all(one.within_noise for one in rest) and not exchanges(answer)
+    left = _left_beside(answer, told, rest) if within else ""
+    noise = ", the rest within noise" if within and not left else ""
     words = [f"{part_name(one)} {told_change(one)}{because(one, answer)}" for one in told]
     for count in range(len(words), 0, -1):
         behind = f", of which {', '.join(words[:count])}{noise if count == len(words) else ''}"
@@ -227,10 +233,25 @@ def _where(answer: Comparison, most_words: int) -> tuple[str, str]:
     else:
         behind, count = "", 0
     if count == len(words):
-        return behind, ""
+        return behind, left
     apart = [f"{part_name(one)} {told_change(one, ' ms')}{because(one, answer)}" for one in told[count:]]
     first = "Besides" if count else "Sure of its parts" if answer.alone else "Of that"
-    return behind, f"{first}: {', '.join(apart)}{noise}"
+    return behind, f"{first}: {', '.join(apart)}{noise}{f'. {left}' if left else ''}"
+
+
+def _left_beside(answer: Comparison, told: Sequence[PartChange], rest: Sequence[PartChange]) -> str:
+    """Return what is left of a sure change beside its named parts, where each of the `rest` is within its own noise; ""
+    where that is a trifle.
+
+    What is left of a change that is sure is no noise for that: all that noise hides is which part it is of.
+    """
+    left_ms = sum(one.change_ms for one in answer.parts) - sum(one.told_ms or 0.0 for one in told)
+    if abs(left_ms) < max(NO_TRIFLE * abs(answer.change_ms or 0.0), WORTH_NAMING * (answer.baseline_ms or 0.0)):
+        return ""
+    most = max(rest, key=lambda one: one.change_ms / left_ms)
+    where = f", most of it {part_name(most)}" if most.change_ms / left_ms > _MOSTLY else ""
+    left = signed(left_ms, answer.low_ms or 0.0, answer.high_ms or 0.0)
+    return f"The rest, {left}, is in parts each of which is within noise{where}"
 
 
 def recurring_sentence(answer: Comparison) -> str:
