@@ -8,11 +8,13 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.replayed import between_longer_ones, fewer_replayed, long_among, why_fewer
+from scalescope.report.text.codes.evidence import beyond_its_cause_ms, waits_for_workers
 from scalescope.scaling.answer import AsRun, Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.of_job import beyond_the_job_ms, interval_of_job, is_step_of_job
 from scalescope.scaling.as_run.step import a_step, step_as_run
+from scalescope.scaling.finding import is_late
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady
 
@@ -311,7 +313,7 @@ def contradiction(run: RunAnalysis) -> str:
     whose = "--step-ms" if as_run.untraced_by == "given" else whose
     # how long it is, beside the profiled ones, is told already where the step as run is the job's own
     told = f"{whose} {milliseconds(untraced)} contradicts the traces"
-    if own and step_of_job(run):
+    if own and step_of_job(run) and not (as_run.contradicts == "too_long" and _found_batches_ready(run)):
         return _contradicted_by_own(as_run)
     window = statistics.fmean(one.window_ms / one.steps for one in run.ranks if one.steps)
     traced = milliseconds(as_run.contradicted_ms or (run.replay.traced_ms if run.replay is not None else window))
@@ -326,9 +328,26 @@ def contradiction(run: RunAnalysis) -> str:
     else:
         busy = max(one.compute_ms / one.steps for one in run.ranks if one.steps)
         why = f"there a {'device' if run.activity == 'gpu' else 'rank'} computes for {milliseconds(busy)} of each step"
+    if own and as_run.contradicts == "too_long" and _found_batches_ready(run):
+        return _while_workers_go_on(run, untraced, traced)
     if own:
         return f"{told}: {why}. The job did not run evenly."
     return f"{told}: {why}. It is another job's, or the job does not run evenly{_allowed(run)}."
+
+
+def _found_batches_ready(run: RunAnalysis) -> bool:
+    """Tell whether late workers of a rank come first, for which it waits longer by all steps than in the profiled."""
+    first = next(iter(run.findings), None)
+    return first is not None and waits_for_workers(first) and is_late(first) and beyond_its_cause_ms(first) > 0
+
+
+def _while_workers_go_on(run: RunAnalysis, untraced_ms: float, traced: str) -> str:
+    """Return why the job's own steps are longer than those of its traces where a rank's workers set the pace."""
+    return (
+        f"the job's own untraced step takes {milliseconds(untraced_ms)}, and in the traces {traced}: while the "
+        f"profiler starts, the workers of rank {run.findings[0].rank} go on, and the first profiled steps find their "
+        "batches ready."
+    )
 
 
 def _contradicted_by_own(as_run: AsRun) -> str:

@@ -25,7 +25,7 @@ from scalescope.report.text.scaling.scaling_loss import NOT_THE_SCALING, speeds_
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import Finding, Remedy, has_upper_end
+from scalescope.scaling.finding import Finding, Remedy, has_upper_end, is_late
 from scalescope.scaling.findings.of_rows.recurring import leads, place, told_of
 from scalescope.scaling.study_answer import TriedAdvice, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
@@ -189,13 +189,13 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
     first = finding_text.first_to_do(answer.findings)
     if answer.unpriced is not None:
         told = ""
-    elif not replay.faithful:
+    elif first is None and not replay.faithful:
         told = _priced_all_the_same(answer.findings)
     elif first is None:
         told = "No setting that the replay can try is sure to bring half a per cent of the step."
         told = "" if doubt else told
     else:
-        alone = bool(doubt) or leads(answer) or answer.growing is not None
+        alone = (bool(doubt) and not is_late(first)) or leads(answer) or answer.growing is not None
         told = f"{best_to_do(answer, first)}{_mark(answer, data)}."
         # where the first card has other advice than to measure again, it is this, in this order
         unsure = unsteady or answer.findings[0].code == "profiler_cost"
@@ -204,11 +204,17 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
             told = f"{'Of the profiled steps alone, most' if alone else 'Most'} would come of: {told}"
         else:
             told = f"Of the profiled steps alone: {card}" if alone else capitalized(card)
-    sure = replay.faithful and bool(told)
-    telling = (told, f"How far to trust that: {held}") if sure else (capitalized(held), told)
+    if first is None or answer.unpriced is not None:
+        telling = [told, f"How far to trust that: {held}"] if replay.faithful and told else [capitalized(held), told]
+    else:
+        priced = "" if replay.faithful else _priced_all_the_same(answer.findings)
+        telling = [told, f"How far to trust that: {held}", priced]
     again = f"First {measure_again([answer])}." if unsteady and answer.unpriced is None else ""
     rows = f"{capitalized(recurring_advice(answer.recurring))}." if answer.recurring and leads(answer) else ""
-    text = " ".join(filter(None, (doubt, rows, again, *telling)))
+    parts = [doubt, rows, again, *telling]
+    if first is not None and is_late(first) and not (rows or again):
+        parts = [*telling[:1], doubt, *telling[1:]]  # of what all steps tell the profiled ones are no doubt
+    text = " ".join(filter(None, parts))
     table = findings_table(answer)
     order = _BY_COST if len(table.rows) > 1 else ""
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
 from scalescope.report.text.codes.compute import mostly_compute
-from scalescope.report.text.codes.evidence import is_of_several
+from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
 from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
@@ -25,8 +25,6 @@ from scalescope.scaling.finding import (
     EXPOSED,
     GOES_WITH_IT,
     IDLE,
-    LATE,
-    LOADER_WORKERS,
     ON_THE_DEVICE,
     STEADY_STEPS,
     UNTOLD_WAITS,
@@ -233,28 +231,18 @@ def headline(
 
 #: What a cause that is there for sure may cost nothing for, but for noise: what it hides behind.
 _HOW_MUCH: dict[Code, str] = {"slow_transfer": "how much depends on how fast the hosts launch"}
-#: A cost that is larger than its cause by more than this share says why.
-_BEYOND = 0.05
 
 
 def _why_more(finding: Finding) -> str:
-    """Return why a host that stands still, or loads, costs more than it does so for; "" where it does not.
-
-    A cost is an expectation with an interval. One that begins above its cause has what the others lose beside it.
-    """
+    """Return why a host that stands still, or loads, costs more than it does so for; "" where it does not."""
     if finding.code not in ("host_stall", "data_loading") or finding.at_most or is_now_and_then(finding):
         return ""
-    named = next((row for row in finding.evidence if row.name not in (STEADY_STEPS, LATE) and row.ms is not None), None)
-    if named is None or named.ms is None or finding.ms is None or finding.ms <= (1 + _BEYOND) * named.ms:
-        return ""
-    if any(row.name == GOES_WITH_IT for row in finding.evidence) or finding.low_ms is None:
-        return ""  # said, or not known
-    if finding.low_ms <= named.ms or any(row.name == LOADER_WORKERS for row in finding.evidence):
-        return ""  # the interval says so
-    more = milliseconds(finding.ms - named.ms)
+    more_ms = beyond_its_cause_ms(finding)
+    if not more_ms or (is_late(finding) and finding.code == "data_loading"):
+        return ""  # of loading its cause says it, before what it says of the others' workers
     if is_late(finding):
-        return f", {more} more than in these"
-    return f", and {more} more are waits behind it"
+        return f", {milliseconds(more_ms)} more than in these"
+    return f", and {milliseconds(more_ms)} more are waits behind it"
 
 
 def verb(finding: Finding) -> str:

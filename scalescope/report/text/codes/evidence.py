@@ -2,13 +2,20 @@
 
 from scalescope.report.drawing.numbers import milliseconds, rank_list
 from scalescope.scaling.finding import (
+    GOES_WITH_IT,
     IN_STEPS,
     LATE,
+    LOADER_WORKERS,
+    STEADY_STEPS,
     EvidenceRow,
     Finding,
     is_of_one_step,
     is_of_steady_steps,
 )
+from scalescope.scaling.rank.loading import from_workers
+
+#: A cost that is larger than its cause by more than this share says why.
+_BEYOND = 0.05
 
 
 def row_of(finding: Finding, name: str) -> EvidenceRow | None:
@@ -28,6 +35,27 @@ def beyond(finding: Finding, how: str, otherwise: str) -> str:
         return otherwise
     took = f", {milliseconds(row.ms)} a step" if row.ms is not None else ""
     return f"{row.name}{took}, {how}"
+
+
+def waits_for_workers(finding: Finding) -> bool:
+    """Tell whether what one rank waits for is batches that worker processes make."""
+    row = first_of(finding, "annotation")
+    return finding.code == "data_loading" and finding.rank is not None and row is not None and from_workers(row.name)
+
+
+def beyond_its_cause_ms(finding: Finding) -> float:
+    """Return by how much a cost is more than its cause takes, ms, where its interval does not say so; 0 where it does.
+
+    A cost is an expectation with an interval. One that begins above its cause has what the others lose beside it.
+    """
+    named = next((row for row in finding.evidence if row.name not in (STEADY_STEPS, LATE) and row.ms is not None), None)
+    if named is None or named.ms is None or finding.ms is None or finding.ms <= (1 + _BEYOND) * named.ms:
+        return 0.0
+    if row_of(finding, GOES_WITH_IT) is not None or finding.low_ms is None:
+        return 0.0  # said, or not known
+    if finding.low_ms <= named.ms or row_of(finding, LOADER_WORKERS) is not None:
+        return 0.0  # the interval says so
+    return finding.ms - named.ms
 
 
 def is_on_cpu(finding: Finding) -> bool:

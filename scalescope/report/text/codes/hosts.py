@@ -4,6 +4,7 @@ from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import listing, milliseconds, ordinal
 from scalescope.report.text.codes.evidence import (
+    beyond_its_cause_ms,
     first_of,
     host_does,
     in_all_steps,
@@ -12,6 +13,7 @@ from scalescope.report.text.codes.evidence import (
     is_on_cpu,
     long_steps_of,
     row_of,
+    waits_for_workers,
 )
 from scalescope.report.text.codes.host_places import called, each_pass, lock_waits, placed
 from scalescope.scaling.finding import (
@@ -76,14 +78,16 @@ def loading(finding: Finding) -> str:
     took += " a step" if took and not is_of_one_step(finding) else ""
     # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
     hidden = (
-        "; the others' workers go on meanwhile, and may be as slow"
-        if finding.rank is not None and row is not None and "MultiProcessingDataLoader" in row.name
+        "; whether the others' workers are as slow does not show, as these go on while their ranks wait"
+        if waits_for_workers(finding)
         else ""
     )
     computed = first_of(finding, "operator")
     inside = f", {milliseconds(computed.ms)} of it in {computed.name}" if computed is not None and computed.ms else ""
     if (late := row_of(finding, LATE)) is not None:
         told = f"and all {late.value:.0f} steps tell what it costs"
+        more_ms = 0.0 if finding.at_most else beyond_its_cause_ms(finding)
+        told += f", {milliseconds(more_ms)} more than in these" if more_ms else ""
         return f"{whose} data{named}{took} in the profiled steps{inside}, {told}{hidden}"
     meanwhile = " while nothing computes" if is_on_cpu(finding) else " while the device has nothing to do"
     meanwhile = inside or meanwhile
