@@ -350,7 +350,7 @@ def test_a_step_that_one_ranks_trace_lacks_is_no_imbalance(tmp_path: Path) -> No
         if event["args"].get("correlation") not in late and not (event["cat"] != "kernel" and event["ts"] >= last)
     ]  # fmt: skip
     run = analyze_run(synthetic.write(traces, tmp_path / "short"))
-    assert [rank.steps for rank in run.ranks] == [4, 3]
+    assert [rank.steps for rank in run.ranks] == [3, 3]  # of the steps that both hold
     assert run.efficiency is not None
     compute = [sum(step.compute_ms for step in run.steps if step.rank == rank and step.step < 6) for rank in (0, 1)]
     assert run.efficiency.load_balance == pytest.approx(sum(compute) / 2 / max(compute))
