@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import HeldSteps, RunAnalysis, SharedSteps
+from scalescope.scaling.answer import HeldSteps, SharedSteps
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.kernels.operators import read_calls
 from scalescope.scaling.compare.windows import read_windows
 from scalescope.scaling.ranks.steps.common import common_steps, said_of_common
 from scalescope.scaling.ranks.summary import read_rank
+from tests.answer_of import analyzed
 from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
@@ -61,18 +61,12 @@ def job(folder: Path, *, cut: tuple[int, ...], waits_ms: float = 0.0, name: str 
     return folder
 
 
-def analysed(folder: Path) -> RunAnalysis:
-    (run,) = analyze([folder], jobs=1)
-    assert isinstance(run, RunAnalysis)
-    return run
-
-
 def test_all_figures_are_of_the_steps_that_all_ranks_hold(tmp_path: Path) -> None:
     """A step of 46 ms on both ranks, and 1 s in which rank 0 stands still while rank 1 writes its trace: *rank 1 costs
     8.9 ms of the 212.6 ms step*, 379 on rank 0, 91.6% of it compute; of the steps in common, 5.9 ms of 42.3.
     """
-    found = analysed(job(tmp_path / "apart", cut=(1,), waits_ms=1_000.0))
-    same = analysed(job(tmp_path / "alike", cut=(0, 1)))
+    found = analyzed(job(tmp_path / "apart", cut=(1,), waits_ms=1_000.0))
+    same = analyzed(job(tmp_path / "alike", cut=(0, 1)))
     assert found.quality.common_steps == [SharedSteps(first=3, last=4, held=HELD)]
     told = "rank 0 holds steps 3 to 5 and rank 1 steps 3 to 4: all figures are of the 2 steps that both hold, 3 to 4"
     assert [one for one in found.quality.reasons if "hold" in one] == [told]
@@ -98,11 +92,11 @@ def test_a_comparison_is_of_the_steps_that_all_ranks_of_a_side_hold(tmp_path: Pa
 
 
 def test_a_rank_alone_and_ranks_that_end_together_are_told_whole(tmp_path: Path) -> None:
-    whole = analysed(DATA / "cpu_ddp_n2")
+    whole = analyzed(DATA / "cpu_ddp_n2")
     assert not whole.quality.common_steps and {one.steps for one in whole.ranks} == {3}
     folder = job(tmp_path / "alone", cut=(1,))
     next(folder.glob("rank1*")).unlink()
-    alone = analysed(folder)
+    alone = analyzed(folder)
     assert not alone.quality.common_steps and [one.steps for one in alone.ranks] == [3]
 
 
@@ -116,7 +110,7 @@ def test_each_window_of_a_run_is_of_the_steps_that_its_ranks_have_in_common(tmp_
             if mark := STEP.match(str(one.get("name"))):
                 one["name"] = f"ProfilerStep#{int(mark[1]) + 20}"
         (folder / file.name.replace(".3.", ".23.")).write_bytes(packed(trace))
-    found = analysed(folder)
+    found = analyzed(folder)
     assert found.windows == 2 and [one.steps for one in found.ranks] == [5, 5]
     assert found.quality.common_steps == [SharedSteps(first=3, last=4, held=HELD)]
     said = next(one for one in found.quality.reasons if "hold" in one)
@@ -132,7 +126,7 @@ def test_ranks_that_count_one_step_by_two_numbers_are_not_cut_to_those_that_both
         if mark := STEP.match(str(one.get("name"))):
             one["name"] = f"ProfilerStep#{int(mark[1]) + 1}"
     file.write_bytes(packed(trace))
-    found = analysed(folder)
+    found = analyzed(folder)
     assert not found.quality.common_steps and {one.steps for one in found.ranks} == {3}
     assert found.unpriced is not None and found.unpriced.code == "other_steps"
     assert "the ranks' traces do not hold the same steps" in found.quality.reasons

@@ -11,9 +11,9 @@ from rich.console import Console
 from scalescope.report.drawing.numbers import percent
 from scalescope.report.terminal.run import print_run
 from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
+from tests.answer_of import analyzed
 
 DATA = Path(__file__).parent / "data"
 
@@ -32,12 +32,6 @@ def of_three_ranks(folder: Path, name: str, last: bytes | None = None) -> Path:
     if last is not None:
         (folder / "rank2.json.gz").write_bytes(last)
     return folder
-
-
-def analyzed(folder: Path) -> RunAnalysis:
-    (answer,) = analyze([folder], jobs=1)
-    assert isinstance(answer, RunAnalysis)
-    return answer
 
 
 def shown(run: RunAnalysis) -> str:

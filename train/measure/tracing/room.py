@@ -82,7 +82,8 @@ def _faults() -> int:
 def _glibc() -> ctypes.CDLL | None:
     """Return the C library where its malloc is the one that torch uses; None where another was put before it."""
     libc = ctypes.CDLL(None)
-    if not hasattr(libc, "gnu_get_libc_version") or any(name in _libraries() for name in _OTHERS):
+    loaded = _libraries()
+    if not hasattr(libc, "gnu_get_libc_version") or any(name in loaded for name in _OTHERS):
         return None
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]

@@ -157,7 +157,9 @@ def under(side: SideBySide, graph: Graph) -> SideBySide:
 def _timed(own: Launches, graph: Graph, rank: int) -> Launches:
     calls = graph.call_columns(rank)
     taken = calls["think_ns"] + np.where(calls["awaits"] < 0, calls["duration_ns"], 0.0)
-    loaded = np.array([_loading_ns(graph, at) for at in calls["launches"].tolist()], np.float64)
+    loaded = np.zeros(len(taken))
+    if graph.loading:  # which devices have none of: nothing goes through all of their launches
+        loaded[:] = [_loading_ns(graph, at) for at in calls["launches"].tolist()]
     host = np.concatenate(([0.0], np.cumsum(taken + loaded)))
     data = np.concatenate(([0.0], np.cumsum(calls["data_ns"] + loaded)))
     begins, ends = np.array(own.since, np.int64), np.array(own.call, np.int64) + 1
