@@ -42,7 +42,7 @@ def rows(own: list[list[float]], every: int = 1) -> list[StepRow]:
 
 
 def stalls(steps: int, mean_ms: float, rank: int = 1) -> list[list[float]]:
-    waits = NOISE.exponential(mean_ms, steps)
+    waits = np.random.default_rng(3).exponential(mean_ms, steps)
     return [[8.0 + (wait if rank == 0 else 0.0), 8.0 + (wait if rank == 1 else 0.0)] for wait in waits.tolist()]
 
 
