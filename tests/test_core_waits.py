@@ -158,7 +158,7 @@ def test_a_thread_of_the_ranks_own_is_named_where_it_uses_as_much_as_is_waited_f
         assert first.rank == 0 and first.remedy is not None
         told_so = "Thread-1 (spin), uses 0.50 of one beside the 2 threads that compute on 2 cores"
         assert (told_so in because(first)) == named, because(first)
-        assert first.remedy.cure == ("core_for_thread" if named else "free_cores")
+        assert first.remedy.cure == ("core_for_thread" if named else "core_for_rank")
         keep(run, run.findings)
         assert len(run.findings) == 1, "told once, however often"
 

@@ -195,6 +195,8 @@ class Efficiency(msgspec.Struct, kw_only=True):
     transfer: float
     memory: float
     orchestration: float
+    #: Of ranks on CPUs a finding says of that they wait for cores, which counts as compute: `parallel` without that.
+    on_cores_at_most: float | None = None
 
 
 class Replay(msgspec.Struct, kw_only=True):

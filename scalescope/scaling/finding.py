@@ -62,6 +62,7 @@ Cure = Literal[
     "tensors_not_objects",  # are to be exchanged
     "do_less_often",  # what some steps do beside training
     "free_cores",
+    "core_for_rank",  # that waits for one far longer than the others do
     "core_for_thread",  # of a rank's own process, which takes turns with the loop
     "free_interpreter",  # of what another thread of the process computes in Python
     "fewer_threads",

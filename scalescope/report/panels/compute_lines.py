@@ -3,6 +3,7 @@
 from scalescope.report.as_run import is_shown_alone
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
 from scalescope.report.drawing.tables import Table
+from scalescope.report.panels.on_cores import waits_line
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
@@ -64,7 +65,7 @@ def _shortened(name: str) -> str:
 
 
 def legend_lines(run: RunAnalysis, table: Table) -> list[str]:
-    """Return what the columns that a partition's table shows mean, in three lines at most."""
+    """Return what the columns that a partition's table shows mean, in three lines; in one more what compute waits."""
     shown = {column.title for column in table.columns}
     on_cpu = run.activity == "cpu"
     groups = (
@@ -80,4 +81,5 @@ def legend_lines(run: RunAnalysis, table: Table) -> list[str]:
         told = [f"{title} = {meaning}" for title, meaning in meanings.items() if title in shown]
         if told:
             lines.append(f"{head}{'; '.join(told)}.")
-    return lines
+    waits = waits_line(run)
+    return [*lines[:1], waits, *lines[1:]] if waits else lines

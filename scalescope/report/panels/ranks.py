@@ -8,6 +8,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
+from scalescope.report.panels.on_cores import on_cores_clause
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, partition_table, run_label, step_split_table
@@ -143,7 +144,7 @@ def _partition_sentence(run: RunAnalysis) -> str:
     which = f" {name_of_step(run)}" if alone else as_profiled(run)
     text = (
         f"A mean {whole}{which} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
-        f"{percent(compute / window if window else 0)} compute"
+        f"{percent(compute / window if window else 0)} compute{on_cores_clause(run)}"
     )
     if means[worst] <= 0:
         return f"{text}, and nothing else."

@@ -14,9 +14,10 @@ from scalescope.report.as_run import (
     shown_efficiency,
 )
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import figure, percent
+from scalescope.report.drawing.numbers import figure
 from scalescope.report.panels.compute_lines import compute_lines, compute_title, legend_lines
 from scalescope.report.panels.lost import lost_table, lost_title, noise_sentence
+from scalescope.report.panels.on_cores import efficiency_told
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import profiling_line
@@ -98,7 +99,7 @@ def _efficiency_line(factors: Efficiency, whose: str, answer: RunAnalysis) -> st
     """Return the efficiency with its factors; without those where ranks are missing, which they compare, or where more
     of the communication is unsplit than is told apart: transfer and serialisation are cut out of it.
     """
-    whole = f"Parallel efficiency{f' {whose}' if whose else ''} {percent(factors.parallel)}"
+    whole = efficiency_told(factors, whose)
     if lacking_ranks(answer):
         return f"{whole} of the ranks traced; how they balance, only traces of all {answer.world_size} ranks can tell."
     if _is_unsplit(answer):

@@ -81,6 +81,12 @@ CURES: dict[Cure, CureText] = {
         "quiet the machine (top names what else runs) and run again; taskset or numactl a rank, OMP_NUM_THREADS; where "
         "top -H shows a busy thread of the rank's own process, a core for that one, too, or less of its work",
     ),
+    "core_for_rank": CureText(
+        "give that rank cores of its own, as many as its threads and its loader's workers need",
+        "taskset -cp or numactl -C tells it cores that nothing else uses, OMP_NUM_THREADS no more threads than these; "
+        "under Slurm srun --cpus-per-task=… --cpu-bind=cores; where the rank is bound already, bind it to other or "
+        "more cores, as top, with 1 and then H, shows what runs on its own",
+    ),
     "core_for_thread": CureText(
         "give the thread beside the training loop a core of its own, or let it do less while steps run",
         "more cores for the ranks, or the thread's work between epochs or on another machine; in another process it "

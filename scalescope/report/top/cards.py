@@ -8,6 +8,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.grown import lengthened_ms
 from scalescope.report.page import Card, Figure, JudgedBy, Stretch
+from scalescope.report.panels.on_cores import on_cores_clause, on_cores_figure
 from scalescope.report.replayed import between_longer_ones
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence
@@ -110,7 +111,8 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
             figures.append(Figure(f"throughput{_where(run)}", rate(value * overall), unit))
     factors, whose = shown_efficiency(run)
     if factors is not None:
-        figures.append(Figure(f"parallel efficiency {whose.split(',')[0]}".rstrip(), percent(factors.parallel)))
+        label = f"parallel efficiency {whose.split(',')[0]}".rstrip()
+        figures.append(Figure(*on_cores_figure(label, factors)))
     figures += _shares(run)
     if done is None:
         return figures
@@ -163,6 +165,7 @@ def _shares(run: RunAnalysis) -> list[Figure]:
     whose = "compute, of all recorded" if run.steps_by is None else "compute"
     if run.steps_by is not None and differs(run):
         whose = f"compute {name_of_step(run)}{', likely' if is_likely(run) else ''}"
+    whose = f"{whose}, waits for cores included" if on_cores_clause(run) else whose
     compute = Figure(whose, percent(means.pop("compute") / window))
     worst = max(means, key=lambda key: means[key])
     largest = Figure(f"{parts.named(worst).name}, the largest other part", percent(means[worst] / window))

@@ -24,6 +24,7 @@ from scalescope.report.drawing.numbers import (
 )
 from scalescope.report.drawing.parts import ALL, Part
 from scalescope.report.panels.lost import beside_cause, lost_clause
+from scalescope.report.panels.on_cores import on_cores_clause
 from scalescope.report.replayed import fewer_steps_sentence
 from scalescope.report.sentences import (
     WORTH_SAYING,
@@ -221,7 +222,7 @@ def _is_beyond_the_job_s(run: RunAnalysis) -> bool:
 
 
 def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:
-    share = f"{percent(loss.compute)} of the {step_named(loss.step_ms, _which(run))} is compute"
+    share = f"{percent(loss.compute)} of the {step_named(loss.step_ms, _which(run))} is compute{on_cores_clause(run)}"
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
 

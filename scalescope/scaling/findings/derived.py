@@ -18,6 +18,7 @@ from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
+from scalescope.scaling.findings.of_rows.on_cores import add_on_cores
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
@@ -59,6 +60,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)
+    add_on_cores(analysis)
 
 
 def _longest_ms(analysis: RunAnalysis) -> float:

@@ -68,7 +68,7 @@ def _threads(waits: CoreWaits) -> list[EvidenceRow]:
 
 def _finding(waits: CoreWaits) -> Finding:
     figures = _threads(waits)
-    remedy = Remedy(cure="free_cores")
+    remedy = Remedy(cure="free_cores" if waits.rank is None else "core_for_rank")
     if waits.own_thread_takes_turns:  # what is ready to run waits for a core, and never for the interpreter's lock
         remedy = Remedy(cure="core_for_thread")
         figures.append(
