@@ -41,7 +41,7 @@ def test_gradients_that_each_pass_makes_anew_are_of_several_models(made: list[in
 
 def test_gradients_of_several_backward_passes_cost_all_but_the_last_whatever_else_is_found() -> None:
     passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
-    (found,) = needless_exchanges(bare_run(8, 1.5), passes, [launching(28.0)])
+    (found,) = needless_exchanges(bare_run(8, 1.5), passes)
     assert found.remedy is not None and found.remedy.cure == "exchange_once"
     assert found.ms == pytest.approx(30 * 3 / 4)
     assert "gradients are exchanged in each of the step's 4 backward passes" in headline(found, 90.0, 2)
@@ -58,21 +58,40 @@ def test_what_is_not_exchanged_waits_for_nobody_and_is_copied_into_no_bucket() -
     own.edges = [0, 100]
     own.name = ["torch::distributed::reducer::mul_out", "aten::mm"]
     own.start, own.end = [20, 40], [4_000_020, 60]
-    (found,) = needless_exchanges(run, passes, [])
+    (found,) = needless_exchanges(run, passes)
     assert (found.at_most, found.at_least) == (False, True)
-    assert [found.ms, found.low_ms] == pytest.approx([30 * 3 / 4] * 2)
-    assert found.high_ms == pytest.approx((30 + 8 + 4) * 3 / 4)
+    # the copies surely go with them; that both ranks wait for 8 ms is in part or all for exchanges that are needless
+    assert [found.ms, found.low_ms] == pytest.approx([(30 + 4) * 3 / 4] * 2)
+    assert found.high_ms == pytest.approx((30 + 4) * 3 / 4 + 8)
     told = headline(found, 90.0, 2)
     # before, `at least 22.5 ms`, which is read as what it costs, where the most was counted as well
     assert (
-        "exposed transfer costs between 22.5 ms and 31.5 ms of the 90.0 ms step" in told
+        "exposed transfer costs between 25.5 ms and 33.5 ms of the 90.0 ms step" in told
         and "hides 30.0 ms of transfer" in told
     )
     assert "backward passes, where the last exchange would do; the others may take cores from the compute" in told
-    assert todo(found).endswith(": between 22.5 ms and 31.5 ms a step, 23.0% to 32.1%")
-    late = Finding(code="host_stall", rank=1, ms=2.0, low_ms=1.0, high_ms=3.0, backed="replay")
-    (beside,) = needless_exchanges(run, passes, [late])
+    assert ": between 25.5 ms and 33.5 ms a step" in todo(found)
+    for one in run.steps:  # a rank that is late is waited for in the last exchange as well
+        one.exposed_wait_ms = 0.0 if one.rank else 8.0
+    (beside,) = needless_exchanges(run, passes)
     assert beside.high_ms == pytest.approx((30 + 4) * 3 / 4)
+
+
+def test_what_runs_beside_compute_is_counted_a_step_and_not_a_window() -> None:
+    """*Between 34.9 ms and 167.6 ms* were told of four exchanges, which took 72: 148 ms hidden were of five steps."""
+    run = bare_run(8, 1.5, steps=5)
+    for one in run.ranks:
+        one.communication_ms, one.overlap_fraction = 200.0, 0.5
+    (found,) = needless_exchanges(run, record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90]))
+    assert [found.low_ms, found.high_ms] == pytest.approx([30 * 3 / 4, (30 + 20) * 3 / 4])
+
+
+def test_few_steps_that_differ_in_what_is_bare_tell_less_of_what_needless_exchanges_cost() -> None:
+    run = bare_run(8, 1.5)
+    for one in run.steps:
+        one.exposed_transfer_ms += 5.0 * (one.step - 1)
+    (found,) = needless_exchanges(run, record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90]))
+    assert found.low_ms is not None and found.low_ms < 30 * 3 / 4 - 5
 
 
 @pytest.mark.parametrize(
@@ -85,14 +104,14 @@ def test_hosts_that_threads_of_needless_exchanges_interrupt_are_no_second_fault(
 ) -> None:
     """*Give each rank cores of its own* stood below four exchanges of a step on two cores, for their threads' turns."""
     passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
-    needless = needless_exchanges(bare_run(8, 1.5), passes, [])
+    needless = needless_exchanges(bare_run(8, 1.5), passes)
     starved = Finding(code="host_starved", ms=ms, low_ms=ms / 2, high_ms=2 * ms, backed="replay",
                       remedy=Remedy(cure="free_cores"))  # fmt: skip
     share = CoreShare(*cores) if cores is not None else None
     assert without_what_goes_with(needless, [starved], share) == [starved] * told
     alone = msgspec.structs.replace(starved, rank=1)  # what one rank alone meets is no work of all ranks' threads
     assert without_what_goes_with(needless, [alone], share) == [alone]
-    assert needless_exchanges(bare_run(4, 7.5), {}, []) == []
+    assert needless_exchanges(bare_run(4, 7.5), {}) == []
     assert without_what_goes_with([], [starved], share) == [starved]
 
 
@@ -101,7 +120,7 @@ IN_THREE = record([12, 15, 42, 45, 72, 75], [10, 40, 70], [90])
 
 def three_exchanges(**parts_ms: float) -> Finding:
     run = bare_run(6, 1.0, wait_ms=parts_ms.get("wait_ms", 0.0), bare_ms=parts_ms.get("bare_ms", 6.0))
-    (found,) = needless_exchanges(run, IN_THREE, [])
+    (found,) = needless_exchanges(run, IN_THREE)
     return found
 
 

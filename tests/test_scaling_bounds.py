@@ -187,7 +187,7 @@ def test_communication_that_traces_hardly_split_is_one_loss() -> None:
 def test_what_is_bare_is_said_once() -> None:
     """Before: `40.0 ms … are exposed transfer …; exposed transfer costs at most 20.0 ms …: nothing hides 40.0 ms`."""
     run = bare_run(8, 2.0)
-    (transfer,) = needless_exchanges(run, record([12, 15, 32, 35], [10, 30], [90]), [])
+    (transfer,) = needless_exchanges(run, record([12, 15, 32, 35], [10, 30], [90]))
     run.findings = [transfer]
     lost = [(BY_KEY["exposed_transfer"], 30.0), (BY_KEY["exposed_wait"], 25.0)]
     assert transfer.ms == pytest.approx(15.0) and not unexplained_loss(run, 115.0, 60 / 115, lost)
@@ -198,7 +198,7 @@ def test_what_is_bare_is_said_once() -> None:
 def test_what_the_job_sends_stands_behind_a_fault_that_is_there_for_sure() -> None:
     """Before, of a host that stands still for 12 ms a step the first sentence said that no fault was found."""
     run = bare_run(8, 2.0)
-    (transfer,) = needless_exchanges(run, record([12, 15, 32, 35], [10, 30], [90]), [])
+    (transfer,) = needless_exchanges(run, record([12, 15, 32, 35], [10, 30], [90]))
     bare = msgspec.structs.replace(
         transfer, ms=30.0, high_ms=30.0, evidence=transfer.evidence[:1], remedy=Remedy(cure="send_less")
     )

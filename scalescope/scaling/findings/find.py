@@ -117,7 +117,7 @@ def find(scene: Scene) -> list[Finding]:
         return [*unknown, *found] if little else [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)], in_range=in_range)
     records = scene.replayer.records
-    needless = needless_exchanges(scene.analysis, records, found)
+    needless = needless_exchanges(scene.analysis, records)
     bare = [] if needless else bare_transfer(scene.analysis, records, found)
     found = ranked([*needless, *without_what_goes_with(needless, found, scene.cores)], in_range=in_range)
     found = with_shared_cores(scene, found) if all(map(is_no_fault, bare)) else found

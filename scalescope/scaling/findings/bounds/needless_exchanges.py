@@ -1,14 +1,17 @@
 """Gradients that DDP exchanges in each of several backward passes of a step, where the last exchange would do.
 
-That is counted, and so it is known whatever else a step loses. What it costs at least is what the needless exchanges
-leave bare. They wait for ranks as well, are copied into buckets, and their threads have cores that compute.
+That is counted, and so it is known whatever else a step loses. What surely goes with the needless exchanges is what
+they leave bare, and the copies into their buckets and back. What they wait for may go as well, as far as each rank
+waits for another one in turn; and as long as they run beside compute, they may take that time from it, or none.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from scalescope.records.operations import REDUCE_ON_ALL
+from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
@@ -18,14 +21,13 @@ from scalescope.scaling.finding import (
     Finding,
     Remedy,
     is_interrupted_everywhere,
-    is_lost_in_noise,
 )
 from scalescope.scaling.finding_order import can_cost_ms, weight
 from scalescope.scaling.findings.bounds.bare_transfer import DDP_FORWARD, shown
 from scalescope.scaling.findings.bounds.rounds import OF_DDP
 from scalescope.scaling.findings.candidate import WORTH_SAYING, may_wait_unseen, share_ms
 from scalescope.scaling.findings.cores import CoreShare
-from scalescope.scaling.findings.shares import bounded_steps
+from scalescope.scaling.findings.shares import bounded_steps, mean_step_ms
 from scalescope.scaling.rank.records.record import RankRecord
 
 _UPDATE = "Optimizer.step#"
@@ -33,9 +35,7 @@ _UPDATE = "Optimizer.step#"
 _OF_BUCKETS: tuple[Code, ...] = ("small_buckets", "late_bucket")
 
 
-def needless_exchanges(
-    analysis: RunAnalysis, records: Mapping[int, RankRecord], found: Sequence[Finding]
-) -> list[Finding]:
+def needless_exchanges(analysis: RunAnalysis, records: Mapping[int, RankRecord]) -> list[Finding]:
     """Return a finding where ranks on CPUs exchange gradients in several backward passes of a step; none elsewhere."""
     passes = backward_passes(records) if analysis.activity == "cpu" and not may_wait_unseen(analysis) else 1
     steps = {step.step for step in bounded_steps(analysis)}
@@ -44,11 +44,11 @@ def needless_exchanges(
         return []
     step_ms = step_as_run(analysis)[0].value
     bare, needless = share_ms(analysis, "exposed_transfer"), 1 - 1 / passes
-    # a rank that is late is waited for in the last exchange as well
-    is_late = any(one.rank is not None and one.ms is not None and not is_lost_in_noise(one) for one in found)
-    waits = 0.0 if is_late else share_ms(analysis, "exposed_wait")
-    least = bare * needless
-    most = (bare + waits + _in_buckets_ms(records) + _hidden_ms(analysis)) * needless
+    surely = (bare + _in_buckets_ms(analysis, records)) * needless
+    perhaps = _hidden_ms(analysis) * needless + _waits_in_turn_ms(analysis)
+    middle = surely + perhaps / 2
+    half = math.hypot(perhaps / 2, half_of_mean(_bare_by_step_ms(analysis)) * needless)
+    least, most = max(0.0, middle - half), middle + half
     if bare <= 0 or most < WORTH_SAYING * step_ms:
         return []
     rows = [*shown(held, len(steps), bare, step_ms), EvidenceRow(kind="figure", name=PASSES, calls=passes)]
@@ -87,13 +87,39 @@ def without_what_goes_with(
 
 
 def _hidden_ms(analysis: RunAnalysis) -> float:
-    """Return for how long collectives run beside compute, a step of the mean rank: as much they may take from that."""
-    hidden = [one.communication_ms * (one.overlap_fraction or 0.0) for one in analysis.ranks]
+    """Return for how long collectives run beside compute, a step of the mean rank: as much they may take from that.
+
+    A rank's figures are those of its whole window.
+    """
+    hidden = [one.communication_ms * (one.overlap_fraction or 0.0) / max(1, one.steps) for one in analysis.ranks]
     return statistics.fmean(hidden) if hidden else 0.0
 
 
-def _in_buckets_ms(records: Mapping[int, RankRecord]) -> float:
-    """Return what DDP's reducer takes to copy gradients into its buckets and back, a step of the mean rank."""
+def _waits_in_turn_ms(analysis: RunAnalysis) -> float:
+    """Return for how long the rank that waits least does so, a step: no more of all waits can go with exchanges.
+
+    A step takes no less than what its latest rank does without waiting, and that is the one which waits least.
+    """
+    of_step: dict[int, list[float]] = {}
+    for one in bounded_steps(analysis):
+        of_step.setdefault(one.step, []).append(one.exposed_wait_ms)
+    least = statistics.fmean(map(min, of_step.values())) if of_step else math.inf
+    return min(least, share_ms(analysis, "exposed_wait"))
+
+
+def _bare_by_step_ms(analysis: RunAnalysis) -> list[float]:
+    """Return what transfers leave bare in each step, of the mean rank: a few steps tell only roughly what all do."""
+    of_step: dict[int, list[float]] = {}
+    for one in bounded_steps(analysis):
+        of_step.setdefault(one.step, []).append(one.exposed_transfer_ms)
+    return [statistics.fmean(own) for own in of_step.values()]
+
+
+def _in_buckets_ms(analysis: RunAnalysis, records: Mapping[int, RankRecord]) -> float:
+    """Return what DDP's reducer takes to copy gradients into its buckets and back, a step of the mean rank.
+
+    Without recording that is shorter, as all compute is.
+    """
     found = []
     for record in records.values():
         begin, end = record.edges[0], record.edges[-1]
@@ -103,7 +129,9 @@ def _in_buckets_ms(records: Mapping[int, RankRecord]) -> float:
             if name.startswith(OF_DDP) and begin <= start < end
         ]
         found.append(sum(own) / 1e6 / max(1, len(record.edges) - 1))
-    return statistics.fmean(found) if found else 0.0
+    profiled_ms = mean_step_ms(analysis, "compute")
+    pace = min(1.0, share_ms(analysis, "compute") / profiled_ms) if profiled_ms else 1.0
+    return statistics.fmean(found) * pace if found else 0.0
 
 
 def backward_passes(records: Mapping[int, RankRecord]) -> int:

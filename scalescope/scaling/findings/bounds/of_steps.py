@@ -36,5 +36,5 @@ def with_bounds(
         return told
     modes = unpriced_modes(host, step_as_run(analysis)[0].value, on_cpu=analysis.activity == "cpu")
     told = with_worker_cores(analysis, records, host, ranked([*told, *modes]))
-    bare = needless_exchanges(analysis, records, told) or bare_transfer(analysis, records, told)
+    bare = needless_exchanges(analysis, records) or bare_transfer(analysis, records, told)
     return ranked([*told, *bare])
