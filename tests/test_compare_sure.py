@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from scalescope.report.compare.parts import part_name
 from scalescope.report.compare.sentences import further, headline, verdict_sentences
-from scalescope.report.compare.sure import part_name
 from scalescope.report.compare.tables import parts_sentence, parts_table
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run

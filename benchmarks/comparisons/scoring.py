@@ -14,8 +14,8 @@ import msgspec
 from comparisons.cases import CASES, SAME, Case, case_of
 from comparisons.rows import ROWS, Row, by_windows, read_rows, side, traces_alone, workers, write_rows
 from scalescope.records.statistics import NORMAL_95
+from scalescope.report.compare.parts import moved
 from scalescope.report.compare.sentences import headline, verdict_sentences
-from scalescope.report.compare.sure import moved
 from scalescope.scaling.compare.alike.samples import mean_samples
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare

@@ -6,7 +6,8 @@ measure of one thing, which is told by the cause.
 
 from msgspec.structs import replace
 
-from scalescope.report.compare.sure import NO_TRIFLE, most_sure_ms, sure_sentences
+from scalescope.report.compare.standing import NO_TRIFLE
+from scalescope.report.compare.sure import most_sure_ms, sure_sentences
 from scalescope.report.drawing.numbers import WIDE, milliseconds
 from scalescope.report.text.findings import because, cost, subject, verb
 from scalescope.report.text.late.together import provided

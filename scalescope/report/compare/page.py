@@ -6,6 +6,7 @@ from pathlib import Path
 from scalescope.records.console import counted
 from scalescope.records.files import write_atomic
 from scalescope.report.compare.noise import at_once, noise_sentence
+from scalescope.report.compare.parts import names_of, part_name
 from scalescope.report.compare.sentences import (
     alone_sentences,
     headline,
@@ -16,7 +17,6 @@ from scalescope.report.compare.sentences import (
     settings_sentence,
     verdict_sentences,
 )
-from scalescope.report.compare.sure import names_of, part_name
 from scalescope.report.compare.tables import (
     gate_table,
     kernels_table,

@@ -3,29 +3,22 @@
 from collections.abc import Sequence
 
 from scalescope.records.console import counted
+from scalescope.report.compare.amounts import FAR_APART, amount_words, does_other_work, exchanges
 from scalescope.report.compare.lead import PARTS_OF, is_trifle, lead_sentences, leading
 from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, waits_for_cores, without_waiting
-from scalescope.report.compare.sure import (
-    FAR_APART,
+from scalescope.report.compare.parts import (
     MOST_NAMED,
-    NO_TRIFLE,
     WORTH_NAMING,
-    amount_words,
     because,
-    besides,
-    does_other_work,
-    exchanges,
     moved,
     names_of,
-    of_recurring,
-    other_work,
-    outweighs_the_step,
     part_name,
-    recurring_words,
     signed,
-    sure_sentences,
     told_change,
 )
+from scalescope.report.compare.recurring import of_recurring, recurring_words
+from scalescope.report.compare.standing import NO_TRIFLE
+from scalescope.report.compare.sure import besides, other_work, outweighs_the_step, sure_sentences
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent
 from scalescope.report.text.findings import because as why
 from scalescope.report.text.findings import cost, line, subject, verb

@@ -1,7 +1,7 @@
 """A comparison's figures as tables: parts, kernels, surroundings, points."""
 
+from scalescope.report.compare.parts import names_of, part_name
 from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long
-from scalescope.report.compare.sure import names_of, part_name
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.compare.answer import Comparison, CountedWork, GateLine, KernelChange
