@@ -22,7 +22,7 @@ from scalescope.scaling.compare.measurement import (
     as_keys,
     ranks_in_all,
 )
-from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
+from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds, within_the_step
 from scalescope.scaling.compare.rows.run_delay import as_measured, run_delay_of, with_run_delay
 from scalescope.scaling.compare.spread import (
     AMOUNTS,
@@ -85,7 +85,7 @@ def difference(
         free = bounds(*(_sample(side, unit, basis, rank, activity, scale, free=True)
                         for side, scale in ((baseline, 1.0), (other, rate))))  # fmt: skip
     told = as_measured(found, free, (here.mean, there.mean), delays)
-    found = with_run_delay(found, free, (here.mean, there.mean), delays)
+    found = within_the_step(with_run_delay(found, free, (here.mean, there.mean), delays))
     few = activity == "gpu" and min(len(side.repeats) for side in (baseline, other)) < _TELL_CHOICES
     chosen = change_by_choice(baseline, other, rate) if few and traced else {}
     counts = [len(side.windows) if unit == "windows" else len(side.repeats) for side in (baseline, other)]

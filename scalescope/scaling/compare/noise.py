@@ -25,7 +25,8 @@ wider.
 Some parts are amounts that cannot be negative and differ between windows by a factor rather than by so many ms (waits,
 copies, a late host): of few units each, a symmetric interval that is 40% of the larger amount wide on either side calls
 no growth real, however large, and would leave a part that grew from nothing to ten ms within noise. So these have
-the bounds of log-normal amounts, joined as by Zou and Donner (2008).
+the bounds of log-normal amounts, joined as by Zou and Donner (2008). Of a large amount such a bound lies far away: no
+part's reaches farther than the step's change and the other parts leave room for.
 """
 
 import math
@@ -103,6 +104,29 @@ def bounds(baseline: Sample, other: Sample) -> Bounds:
     if own >= _PRIOR_DEGREES:
         return _narrower(_resampled_bounds(baseline, other), pooled)
     return _moderated(baseline, other, (prior[0] + prior[1]) / 2, pooled)
+
+
+def within_the_step(found: Bounds) -> Bounds:
+    """Return bounds of which none reaches farther from zero than the step's change and the other parts leave room for.
+
+    A part is the step's change less all the others, whose errors add up in squares as if they were independent. The
+    last part is what the traces do not show of the step, and is counted in full to either side: where it changed, a
+    window is no measure of the others. The bound next to zero stays, so that nothing is sure by this alone.
+    """
+    rest = float(found.parts[-1])
+    lower, upper = (found.parts - found.low)[:-1], (found.high - found.parts)[:-1]
+
+    def room(step_half: float, halves: Floats) -> Floats:
+        others = np.maximum(np.square(halves).sum() - np.square(halves), 0.0)
+        reached: Floats = np.sqrt(step_half**2 + others) + abs(rest)
+        return reached
+
+    most = found.parts[:-1] + rest + room(found.step_high - found.step, lower)
+    least = found.parts[:-1] + rest - room(found.step - found.step_low, upper)
+    low, high = found.low.copy(), found.high.copy()
+    high[:-1] = np.where(found.parts[:-1] > 0, np.minimum(high[:-1], most), high[:-1])
+    low[:-1] = np.where(found.parts[:-1] < 0, np.maximum(low[:-1], least), low[:-1])
+    return msgspec.structs.replace(found, low=low, high=high)
 
 
 def _narrower(one: Bounds, other: Bounds) -> Bounds:
