@@ -52,6 +52,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: bool = False  # the rank's last message
 
 
+class Refused(Exception):
+    """Rank 0 has given up, so nobody listens to what this rank measures."""
+
+
 class MessageChannel:
     """One rank's end of the messages of one `profile_steps`."""
 

@@ -19,7 +19,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -30,36 +30,30 @@ from scalescope.hardware.detect import describe, versions
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunStatus, StepPhase
 from scalescope.records.steps.annotations import LOADING
-from scalescope.records.steps.recording import NEAR_STEPS, RecordedWindow, RecordingBursts, WindowFacts, untraced_steps
+from scalescope.records.steps.recording import NEAR_STEPS, WindowFacts, untraced_steps
 from scalescope.train.measure.anomaly import Anomaly
 from scalescope.train.measure.clock import Clock, make_clock
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window
 from scalescope.train.measure.tracing.agreed_end import AgreedEnd
-from scalescope.train.measure.tracing.bursts import Bursts
-from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.script import announce
 from scalescope.train.script.config import script_config
 from scalescope.train.script.ending import analyze_run, how_it_ended
-from scalescope.train.script.exchange import Lap, Message, MessageChannel, told
+from scalescope.train.script.exchange import Lap, Message, MessageChannel, Refused, told
 from scalescope.train.script.exchange_marks import ExchangeMarks, Waits, keep_groups_for_reducers, mark_exchanges
 from scalescope.train.script.losses import loss_number, loss_tensor
 from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.own_threads import OwnThreads
 from scalescope.train.script.run_recorder import RunRecorder
 from scalescope.train.script.schedule import ScriptSchedule
+from scalescope.train.script.windows import ScriptWindows
 
 _BRIEFLY_S = 2.0  # an error of the script's is not held up for longer
 _CHECK_EVERY = 100  # messages between two looks at whether rank 0 still listens
 
 _uses: Counter[str] = Counter()  # of each name in this process: ranks meet under name and number
-_recording: "StepProfiler | None" = None  # Kineto knows one recording at a time
 Arguments = ParamSpec("Arguments")
 Batch = TypeVar("Batch")
-
-
-class _Refused(Exception):
-    """Rank 0 has given up, so nobody listens to what this rank measures."""
 
 
 def _never_raises(
@@ -73,7 +67,7 @@ def _never_raises(
             return
         try:
             method(self, *args, **kwargs)
-        except _Refused:
+        except Refused:
             self._given_up = True  # rank 0 has said why
         except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to end somebody's training
             self._give_up(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
@@ -87,7 +81,6 @@ class StepProfiler:
 
     def __init__(self, what: str, settings: Mapping[str, Any]) -> None:
         self._config, self._text = script_config(what, settings)
-        self._schedule = ScriptSchedule.of(self._config, "cpu")  # the first step tells
         self._step = self._config.first_step  # the step at work
         self._started = False
         self._given_up = False
@@ -100,11 +93,8 @@ class StepProfiler:
         self._folder: RunFolder | None = None
         self._clock: Clock | None = None
         self._marks: ExchangeMarks | None = None  # where the loop waits for the others
-        self._tracer: Tracer | None = None
-        self._annotation: AbstractContextManager[None] | None = None
-        self._bursts: Bursts | None = None
-        self._measured: RecordingBursts | None = None
-        self._written: list[RecordedWindow] = []  # that rank 0 has not heard of yet
+        # what is on which device, the first step tells
+        self._windows = ScriptWindows(ScriptSchedule.of(self._config, "cpu"), self._known_of, _say)
         self._recent: deque[Lap] = deque(maxlen=2 * NEAR_STEPS)
         self._laps: list[Lap] = []
         self._next_lap = self._step + 1  # the first step's is taken by the host
@@ -136,30 +126,28 @@ class StepProfiler:
         if not self._started:
             self.start()
             return
-        self._end_annotation()
+        self._windows.end_annotation()
         if self._clock is None:
             self._laps.append(Lap(self._step, (time.perf_counter() - self._mark_s) * 1e3, loss_number(loss)))
             self._connect()
         else:
             self._clock.lap(loss_tensor(loss))
         window = self._schedule.window(self._step)
-        if window is not None and self._tracer is not None:
-            self._trace(lambda tracer: tracer.after(window, self._step))
-            self._write_traces()
-        elif window is None and self._exchange is not None and self._exchange.due():
+        if window is not None:
+            self._windows.after(window, self._step)
+        elif self._exchange is not None and self._exchange.due():
             self._report()
         self._step += 1
         if self._marks is not None:
             self._marks.begin_step(self._step)
         following = self._schedule.window(self._step)
         if following is not None:
-            self._open_window(following)
+            self._windows.before(following, self._step)
         assert self._clock is not None
         if window is not None or following is not None:
             self._clock.restart()
-        if following is not None and self._tracer is not None:
-            self._annotation = self._tracer.step(following, self._step)
-            self._annotation.__enter__()
+        if following is not None:
+            self._windows.annotate(following, self._step)
 
     def loading(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches of a loader, each timed: `for batch in profile.loading(loader)`.
@@ -194,17 +182,13 @@ class StepProfiler:
             return
         self._started = False
         atexit.unregister(self._close_at_exit)
-        self._end_annotation()
+        self._windows.end_annotation()
         if self._marks is not None:
             self._marks.remove()
         if self._exchange is None or self._membership is None:
             _say("no step has ended, so there is nothing to keep")
             return
-        if (window := self._schedule.window(self._step)) is not None and self._tracer is not None:
-            self._trace(lambda tracer: tracer.break_off(window, self._step))
-            self._write_traces()
-        self._release_recording()
-        self._let_go()
+        self._windows.close(self._step)
         self._report(wait=status == "done", last=True)
         if self._recorder is not None:
             self._end_run(self._recorder, status, message)
@@ -218,7 +202,7 @@ class StepProfiler:
     def _connect(self) -> None:
         config = self._config
         self._membership = membership = find_membership(config.timeout_s)
-        self._schedule = ScriptSchedule.of(config, membership.device.type)
+        self._windows.schedule = ScriptSchedule.of(config, membership.device.type)
         _uses[config.what] += 1
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         key = f"{config.what}/{_uses[config.what]}/{restart}"
@@ -238,12 +222,10 @@ class StepProfiler:
         else:
             self._exchange.send(Message(membership.rank, device=device, samples=config.samples))
         if self._schedule.windows or (config.profiler.enabled and config.profiler.on_anomaly):
-            self._tracer = Tracer(
-                config.profiler, membership.device, membership.rank, self._metadata(membership),
-                lambda: self._run_folder(config.timeout_s).traces, agreed=AgreedEnd(membership.store, key),
+            self._windows.equip(
+                config.profiler, membership, self._metadata(membership), lambda: self._run_folder(config.timeout_s),
+                AgreedEnd(membership.store, key), says=self._recorder is not None,
             )  # fmt: skip
-            self._bursts = Bursts(membership.rank, membership.device, config.profiler.stacks)
-            self._bursts.begin()
         self._clock = make_clock(membership.device)
         if membership.size > 1:
             self._marks = mark_exchanges(self._clock.arrive, Waits(self._clock.begin_wait, self._clock.end_wait))
@@ -263,13 +245,13 @@ class StepProfiler:
         self._read_laps(self._step - self._next_lap if wait else self._clock.ready())
         if self._marks is not None and self._recent:
             self._marks.spread(statistics.median(lap.ms for lap in self._recent))
-        remarks = [*self._remarks, *(self._tracer.remarks if last and self._tracer is not None else ())]
+        remarks = [*self._remarks, *self._windows.take_remarks(last)]
         message = Message(
             self._membership.rank, self._laps, peak_bytes(self._membership.device), remarks=remarks,
-            windows=self._written, bursts=self._measured if last else None, ended=last,
+            windows=self._windows.take_written(), bursts=self._windows.measured if last else None, ended=last,
             threads=self._threads.busy(self._membership.rank) if last else [],
         )  # fmt: skip
-        self._laps, self._remarks, self._written = [], [], []
+        self._laps, self._remarks = [], []
         if self._recorder is not None:
             self._recorder.take([message, *self._exchange.receive()])
             if not last and (anomaly := self._recorder.take_anomaly()) is not None:
@@ -281,7 +263,7 @@ class StepProfiler:
             self._add_window(first)
         self._sent += 1
         if self._sent % _CHECK_EVERY == 0 and self._exchange.refused():
-            raise _Refused
+            raise Refused
 
     def _record_anomaly(self, anomaly: Anomaly) -> None:
         """Ask for a window that begins as soon as all ranks know of it. By rank 0."""
@@ -303,7 +285,7 @@ class StepProfiler:
             self._remarks.append(f"no trace of steps {window.active} to {window.end - 1}: another window was near, or "
                                  "this rank further on")  # fmt: skip
             return None
-        self._schedule = longer
+        self._windows.schedule = longer
         return window
 
     def _read_laps(self, count: int) -> None:
@@ -340,64 +322,16 @@ class StepProfiler:
             if folder.read_info().status == "running":
                 folder.set_status(status, message)
 
+    @property
+    def _schedule(self) -> ScriptSchedule:
+        return self._windows.schedule
+
     def _phase(self, step: int) -> StepPhase:
         return self._schedule.phase(step)
 
-    def _open_window(self, window: Window) -> None:
-        global _recording
-        if self._step == window.first and (_recording is not None or torch.autograd._profiler_enabled()):
-            self._remarks.append(
-                f"no trace of steps {window.active} to {window.end - 1}: another profiler is recording"
-            )
-            self._schedule = self._schedule.without(window)
-            return
-        _recording = self
-        self._trace(lambda tracer: tracer.before(window, self._step))
-        cut = self._tracer.cut if self._tracer is not None and self._step == window.active else None
-        if cut is not None and self._recorder is not None:
-            _say(announce.cut(window, *cut))
-
-    def _trace(self, call: Callable[[Tracer], None]) -> None:
-        """Do something with the profiler. One that fails costs the traces, not the rows."""
-        if self._tracer is None:
-            return
-        try:
-            call(self._tracer)
-        except _Refused:
-            raise
-        except Exception as error:  # noqa: BLE001 - Kineto's and CUPTI's failures are of many kinds
-            self._remarks.append(f"no traces from step {self._step} on: the profiler failed ({error})")
-            self._tracer = None
-            self._schedule = self._schedule.without(*self._schedule.windows)
-            self._release_recording()
-
-    def _write_traces(self) -> None:
-        """Write what has been recorded; the time it takes is no step's."""
-        while self._tracer is not None and self._membership is not None and self._tracer.count:
-            self._release_recording()
-            window = self._tracer.recorded(0)
-            path = self._run_folder(self._config.timeout_s).trace_of(self._membership.rank, window.steps[0])
-            try:
-                self._tracer.export(0, path, self._known_of(window.steps))
-                self._written.append(window)
-            except (OSError, RuntimeError) as error:
-                self._remarks.append(f"a trace could not be written: {path}: {error}")
-            self._tracer.forget(0)
-            if not any(window.first > self._step for window in self._schedule.windows):
-                self._let_go()
-
-    def _let_go(self) -> None:
-        """Let the device's tracing library go in a job of one rank: beside NCCL's kernels that has not been tried."""
-        if self._tracer is not None and self._membership is not None and self._membership.size == 1:
-            self._tracer.let_go()
-
-    def _known_of(self, steps: list[int]) -> dict[str, WindowFacts | RecordingBursts]:
-        """Return what a trace's header says of recording's cost, and of this rank's own steps before the window.
-
-        The loop stands still meanwhile, as it does while a trace is written: so that is the place for the bursts.
-        """
-        assert self._clock is not None and self._bursts is not None
-        self._measured = self._measured or self._bursts.measure()
+    def _known_of(self, steps: list[int]) -> WindowFacts:
+        """Return what a trace's header says of this rank's own steps before the window."""
+        assert self._clock is not None
         self._read_laps(self._clock.ready())
         opened = self._schedule.end_before(steps[0])
         before = [
@@ -405,35 +339,22 @@ class StepProfiler:
             for lap in self._recent
             if (opened or 0) <= lap.step < steps[0] and self._schedule.phase(lap.step) == "steady"
         ]
-        untraced = untraced_steps(before[-NEAR_STEPS:], len(steps))
-        window = WindowFacts(steps=steps, before=untraced, first=opened is None)
-        return {"window": window, **({"bursts": self._measured} if self._measured is not None else {})}
-
-    def _end_annotation(self) -> None:
-        if self._annotation is not None:
-            self._annotation.__exit__(None, None, None)
-            self._annotation = None
-
-    def _release_recording(self) -> None:
-        global _recording
-        if _recording is self:
-            _recording = None
+        return WindowFacts(steps=steps, before=untraced_steps(before[-NEAR_STEPS:], len(steps)), first=opened is None)
 
     def _run_folder(self, timeout_s: float) -> RunFolder:
-        """Return the run folder as rank 0 named it. Raises TimeoutError, and _Refused where there is none."""
+        """Return the run folder as rank 0 named it. Raises TimeoutError, and Refused where there is none."""
         if self._folder is None:
             assert self._exchange is not None
             path = self._exchange.await_folder(timeout_s)
             if not path:
-                raise _Refused
+                raise Refused
             self._folder = RunFolder(Path(path))
         return self._folder
 
     def _give_up(self, why: str) -> None:
         self._given_up = True
         with suppress(Exception):
-            self._end_annotation()
-            self._release_recording()
+            self._windows.abandon()
             if self._marks is not None:
                 self._marks.remove()
         _say(f"measuring has ended, and the script goes on: {why}")
