@@ -1,6 +1,6 @@
 """A job on a CPU whose gradients are dense and large, recorded by a tracer: how many fresh pages its steps take.
 
-Run as `python -m tests.fresh_pages FOLDER with|without`: prints the page faults of steps before its
+Run as `python -m tests.fresh_pages FOLDER with|without WARMUP`: prints the page faults of steps before its
 window, in it, and after it, a line each.
 """
 
@@ -16,10 +16,9 @@ from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.measure.tracing.room import Room
 from tests.train_runs import compose
 
-_WINDOW = Window.of(12, 2, 8)
 
-
-def main(folder: Path, room: str) -> None:
+def main(folder: Path, room: str, warmup: int) -> None:
+    opened = Window.of(12, warmup, 8)
     torch.set_num_threads(1)
     if room == "without":
         Room.make = lambda self, steps: 0  # type: ignore[method-assign]
@@ -27,10 +26,10 @@ def main(folder: Path, room: str) -> None:
     optimizer = torch.optim.Adagrad(tables.parameters(), lr=0.01)
     tracer = Tracer(compose().profiler, torch.device("cpu"), 0, {}, lambda: folder)
     faults = []
-    for step in range(_WINDOW.end + 8):
+    for step in range(opened.end + 8):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         ids = torch.randint(0, 12_000, (256, 8))
-        window = _WINDOW if step in _WINDOW else None
+        window = opened if step in opened else None
         if window is not None:
             tracer.before(window, step)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -45,12 +44,12 @@ def main(folder: Path, room: str) -> None:
         if window is not None:
             tracer.after(window, step)
     for part in (
-        faults[_WINDOW.first - 6 : _WINDOW.first],
-        faults[_WINDOW.active : _WINDOW.end],
-        faults[_WINDOW.end + 2 :],
+        faults[opened.first - 6 : opened.first],
+        faults[opened.active : opened.end],
+        faults[opened.end + 2 :],
     ):
         print(*part)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -65,7 +65,8 @@ class Tracer:
     host's is one for the whole process, and the next recording's would put all of them outside of time.
 
     The first step of the first window's warm-up is recorded, counted and thrown away: it tells how many steps fit into
-    `profiler.max_mib`. A window then ends early, or is left out, and `remarks` says so.
+    `profiler.max_mib`. A window then ends early, or is left out, and `remarks` says so. On CPUs it tells how much room
+    to make, too, and so it does where it is the only one of the warm-up.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Tracer:
         self._left_out: set[Window] = set()
         self._done: list[_Recorded] = []
         self._kept: list[_KinetoProfile] = []
-        self._kept_events = 0
+        self._kept_steps = 0
         self._garbage = GarbageWatch()
         self._room = Room() if device.type == "cpu" else None
         self._attached = False  # whether the device's tracing library is, since a recording
@@ -112,7 +113,7 @@ class Tracer:
         """Begin what begins before a step of a window: counting, the profiler's warm-up, or recording."""
         if not self._traced or window in self._left_out or (self._open is None and step > window.active):
             return
-        if step == window.first and self._budget.wants_count and window.active - window.first > 1:
+        if step == window.first and self._counts_first(window):
             self._counting = self._prepare()
             self._counting.start_trace()
             if self._room is not None:
@@ -141,7 +142,10 @@ class Tracer:
             if self._room is not None:
                 self._room.counted(1, first=True)
             self._counting.stop_trace()
-            self._count(self._counting, 1)
+            if (
+                self._budget.wants_count and window.active - window.first > 1
+            ):  # else ranks could not agree any more on how long the window is
+                self._count(self._counting, 1)
             self._keep(self._counting, 1)
             self._counting = None
         elif self._open is not None and step == self._end - 1:
@@ -177,6 +181,15 @@ class Tracer:
         return prepared_profile(
             self._device, shapes=self._shapes, stacks=self._config.stacks, memory=self._config.memory
         )
+
+    def _counts_first(self, window: Window) -> bool:
+        """Whether the first step of a window's warm-up is recorded for what is counted in it, and thrown away.
+
+        Events are counted where a step of the warm-up follows; on CPUs, which need no warm-up, pages in any case.
+        """
+        steps = window.active - window.first
+        pages = self._room is not None and not self._room.known and steps > 0
+        return pages or (self._budget.wants_count and steps > 1)
 
     def _fit(self, window: Window) -> bool:
         """Set where a window's recording ends; False where there is no room for a step of it."""
@@ -253,9 +266,9 @@ class Tracer:
 
     def _keep(self, profile: _KinetoProfile, steps: int) -> None:
         """Keep what a recording holds where a host's job runs in the same memory, while it is not too much."""
-        events = self._kept_events + steps * (self._budget.events_per_step or 0)
-        if self._device.type == "cpu" and events <= _MOST_KEPT_EVENTS:
-            self._kept_events = events
+        kept = self._kept_steps + steps
+        if self._device.type == "cpu" and kept * (self._budget.events_per_step or 0) <= _MOST_KEPT_EVENTS:
+            self._kept_steps = kept
             self._kept.append(profile)
 
     @property

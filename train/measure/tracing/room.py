@@ -37,6 +37,7 @@ class Room:
     def __init__(self) -> None:
         self._since = 0
         self._a_step = 0.0  # fresh pages, as far as is known
+        self.known = False  # whether any step was counted
         self._kept: int | None = None  # the block at the end
 
     def count(self) -> None:
@@ -46,6 +47,7 @@ class Room:
     def counted(self, steps: int, *, first: bool = False) -> None:
         """Take what was counted over so many steps as what each takes; `first`: of a recording's first step alone."""
         fresh = (_faults() - self._since) / steps * (_LATER if first else 1)
+        self.known = True
         # a window that had room says nothing of what it took from it
         self._a_step = max(self._a_step, fresh)
 
