@@ -26,7 +26,8 @@ from scalescope.report.views import devices, grew_within_noise, run_label, water
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding import Finding, Remedy, has_upper_end, is_late
-from scalescope.scaling.findings.of_rows.recurring import leads, place, told_of
+from scalescope.scaling.finding_list import told_of
+from scalescope.scaling.findings.of_rows.recurring import leads, place
 from scalescope.scaling.study_answer import TriedAdvice, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 

@@ -42,6 +42,7 @@ from scalescope.scaling.finding import (
     is_within_noise,
     ranks_of,
 )
+from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.finding_order import (
     LITTLE,
     as_costly,
@@ -51,7 +52,6 @@ from scalescope.scaling.finding_order import (
     worth_leading,
 )
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
-from scalescope.scaling.findings.of_rows.recurring import told_of
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
 #: What a bound has beyond the time of what is named, by what that is.

@@ -23,12 +23,7 @@ from scalescope.scaling.finding import (
     is_of_steady_steps,
     is_within_noise,
 )
-from scalescope.scaling.finding_order import (
-    is_trifle_on_cpus,
-    is_usual_launching,
-    weight,
-    without_little_launching,
-)
+from scalescope.scaling.finding_order import is_trifle_on_cpus, is_usual_launching, weight
 from scalescope.scaling.findings.shares import mean_step_ms
 
 #: One cause takes about as long in the profiled steps as in all: within so many times.
@@ -81,19 +76,6 @@ def lead_before_launching(run: RunAnalysis) -> bool:
     if found is None or first is None or run.activity != "cpu" or not leads(run):
         return False
     return (found.longer_low_ms or 0.0) > 0 and is_usual_launching(first, mean_step_ms(run, "window"))
-
-
-def told_of(run: RunAnalysis) -> list[Finding]:
-    """Return a run's findings as they are listed, wherever they are: without launching that is as little as any eager
-    step of CPUs has, where what comes first is a cause that is sure, or steps that recur. `analysis.json` has it.
-    """
-    if lead_before_launching(run):
-        return run.findings[1:]
-    if run.activity != "cpu":
-        return list(run.findings)
-    mended = [one for one in run.findings if one.ms is not None and one.remedy is not None]
-    kept = without_little_launching(mended, mean_step_ms(run, "window"))
-    return [one for one in run.findings if one in kept or one not in mended]
 
 
 def cost_as_much(run: RunAnalysis) -> bool:
