@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.answer_rows import PipelineRow
+from scalescope.scaling.answer_rows import PipelineRow, Split
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.ranks.gloo.partners import name_partners
-from scalescope.scaling.verdicts.pipeline import with_bubbles
+from scalescope.scaling.verdicts.pipeline import rows_as_run, with_bubbles
 from tests.gloo_traces import GlooJob, analysed
 
 BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
@@ -147,3 +147,40 @@ def test_partners_stay_unknown_where_a_rank_is_missing_or_data_came_before_they_
     some[1][0].source, some[1][0].destination = 0, 1
     name_partners(some)
     assert some[0][0].source is None, "where records name some, they name all that there are"
+
+
+def stages_of(bubble_ms: float) -> PipelineRow:
+    """Four even stages of 28 ms whose schedule's own bubble is 3/11."""
+    return PipelineRow(group="pp", stages=[0, 1, 2, 3], micro_batches=8, bubble_ms=bubble_ms, schedule_bubble=3 / 11,
+                       bubble=bubble_ms / (28.0 + bubble_ms), slow_rank=None,
+                       compute_ms=dict.fromkeys(range(4), 28.0), steps=4)  # fmt: skip
+
+
+LAUNCHING = Finding(code="host_bound", ms=54.5, low_ms=12.5, high_ms=96.6, at_most=True, backed="replay")
+
+
+def test_a_pipeline_whose_hosts_bind_it_is_told_so_and_not_to_take_more_micro_batches() -> None:
+    """Eager stages whose devices are busy for 28 of 101 ms were told *a pipeline bubble costs at most 10.4 ms*."""
+    told = with_bubbles([LAUNCHING], [stages_of(73.0)], 101.0)
+    assert [(one.code, one.ms) for one in told] == [
+        ("host_bound", pytest.approx(54.5)),
+        ("pipeline_bubble", pytest.approx(28.0 * 3 / 8)),
+    ]
+    assert told[0].high_ms == pytest.approx(101.0 - 28.0 * 11 / 8)  # the schedule's own is nobody's launching
+
+
+@pytest.mark.parametrize(("step_ms", "on_cpus"), [(40.0, False), (101.0, True)])
+def test_what_a_bubble_looks_like_is_no_launching(step_ms: float, on_cpus: bool) -> None:
+    told = with_bubbles([LAUNCHING], [stages_of(step_ms - 28.0)], step_ms, on_cpus=on_cpus)
+    assert [one.code for one in told] == ["pipeline_bubble"]
+
+
+def test_a_bubble_is_of_the_step_as_run() -> None:
+    """Recording slows the hosts of stages: *stages stand idle for 80.6%* was said of a step that idles for 72.3."""
+    splits = [
+        Split(rank=rank, window_ms=101.0, compute_ms=28.0, exposed_transfer_ms=0.0, exposed_wait_ms=60.0,
+              exposed_unsplit_ms=0.0, exposed_memory_ms=0.0, idle_data_ms=0.0, idle_launch_ms=13.0, idle_queued_ms=0.0)
+        for rank in range(4)
+    ]  # fmt: skip
+    assert [(row.bubble_ms, row.bubble) for row in rows_as_run([stages_of(118.0)], splits)] == [(73.0, 73 / 101)]
+    assert rows_as_run([stages_of(118.0)], splits[1:]) == [stages_of(118.0)]

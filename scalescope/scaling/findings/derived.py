@@ -26,7 +26,7 @@ from scalescope.scaling.findings.prices.sound import all_sound
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.experts import with_experts
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then
-from scalescope.scaling.verdicts.pipeline import with_bubbles
+from scalescope.scaling.verdicts.pipeline import rows_as_run, with_bubbles
 
 #: The frameworks whose settings our cures name.
 CURED = ("torch", "jax")
@@ -47,7 +47,11 @@ def is_compiled(run: RunAnalysis) -> bool:
 def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     """Put findings into an analysis, and what follows from them."""
     step_ms = mean_step_ms(analysis, "window")
-    told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
+    as_run, splits = step_as_run(analysis)
+    told = with_bubbles(
+        with_experts(findings, analysis.experts, step_ms), rows_as_run(analysis.pipelines, splits), as_run.value,
+        on_cpus=analysis.activity == "cpu",
+    )  # fmt: skip
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
     told = without_recurring(without_ranks_in_time(told, analysis), analysis)
     told = with_own_threads(with_core_waits(without_waiting_ranks(told, analysis), analysis), analysis)

@@ -11,8 +11,10 @@ that computes longer than the others makes all of them wait beyond that.
 import statistics
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from scalescope.records.operations import PAIRWISE
-from scalescope.scaling.answer_rows import PipelineRow, RankSplit
+from scalescope.scaling.answer_rows import PipelineRow, RankSplit, Split
 from scalescope.scaling.evidence.pipelining import ForwardPasses
 from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy, bound_of
 from scalescope.scaling.finding_order import weight
@@ -31,6 +33,8 @@ _SAME_CAUSE: frozenset[Code] = frozenset(
     {"own_work", "more_work", "slower_compute", "alternating_load", "host_bound", "exposed_transfer", "slow_transfer",
      "unsteady", "nothing"}
 )  # fmt: skip
+#: Launching is told beside a bubble where it explains at least this share of the step that no schedule does.
+_BY_LAUNCHES = 0.05
 
 #: What holds up the host of one stage.
 _OF_A_STAGES_HOST: frozenset[Code] = frozenset({"host_stall", "data_loading", "host_starved", "recompilation"})
@@ -94,7 +98,24 @@ def _row(
     )
 
 
-def _bubble_ms(split: RankSplit) -> float:
+def rows_as_run(pipelines: Sequence[PipelineRow], splits: Sequence[Split]) -> list[PipelineRow]:
+    """Return pipelines' rows of the step as run; `splits`: each rank's mean step without recording, which slows the
+    hosts of stages and so stretches what these stand idle. A pipeline whose stages are not all given stays as it is.
+    """
+    by_rank = {split.rank: split for split in splits}
+    rows = []
+    for row in pipelines:
+        own = [by_rank[rank] for rank in row.stages if rank in by_rank and by_rank[rank].window_ms]
+        if len(own) == len(row.stages):
+            bubble_ms = statistics.fmean(_bubble_ms(split) for split in own)
+            step_ms = statistics.fmean(split.window_ms for split in own)
+            compute_ms = {split.rank: split.compute_ms for split in own}
+            row = replace(row, bubble_ms=bubble_ms, bubble=bubble_ms / step_ms, compute_ms=compute_ms)
+        rows.append(row)
+    return rows
+
+
+def _bubble_ms(split: Split) -> float:
     return (
         split.exposed_wait_ms + split.exposed_unsplit_ms + split.idle_data_ms + split.idle_launch_ms
         + split.idle_queued_ms
@@ -136,16 +157,21 @@ def _slow_stage(splits: Sequence[RankSplit]) -> int | None:
     return longest if others and compute[longest] > _SLOW * others else None
 
 
-def with_bubbles(findings: Sequence[Finding], pipelines: Sequence[PipelineRow], step_ms: float) -> list[Finding]:
+def with_bubbles(
+    findings: Sequence[Finding], pipelines: Sequence[PipelineRow], step_ms: float, *, on_cpus: bool = False
+) -> list[Finding]:
     """Return findings with those of pipelines' bubbles first, which take the place of what a bubble looks like.
 
     What is known to hold up one stage's host comes before them: the others stand idle for it, which is no schedule's.
+    So does launching, where the devices of stages are so fast that the step is far longer than what they and the
+    schedule take; of stages on CPUs, that idle in a receive, nothing of the kind is known.
     """
     worth = [row for row in pipelines if row.bubble >= _WORTH_SAYING and step_ms]
     if not worth:
         return list(findings)
     others = [one for one in findings if one.code not in _SAME_CAUSE and one.code != "pipeline_bubble"]
     told: list[Finding] = []
+    launching = None if on_cpus else _beyond_the_schedule(findings, worth, step_ms)
     for row in worth:
         holding_up = [one for one in others if one not in told and _holds_up(one, row, step_ms)]
         held_up_ms = sum(weight(one) for one in holding_up)
@@ -157,7 +183,25 @@ def with_bubbles(findings: Sequence[Finding], pipelines: Sequence[PipelineRow], 
             told += bubbles
         else:
             told = [*holding_up, *told, *bubbles]
+    if launching is not None:
+        before = [one for one in told if weight(one) >= weight(launching)]
+        told = [*before, launching, *(one for one in told if one not in before)]
     return [*told, *(one for one in others if one not in told)]
+
+
+def _beyond_the_schedule(findings: Sequence[Finding], rows: Sequence[PipelineRow], step_ms: float) -> Finding | None:
+    """Return what launching costs of a step beyond what the longest stage and the schedule take; None where that is
+    little, or the schedule is not known.
+    """
+    found = next((one for one in findings if one.code == "host_bound" and one.ms is not None), None)
+    if found is None or any(row.schedule_bubble is None or row.schedule_bubble >= 1 for row in rows):
+        return None
+    taken_ms = max(max(row.compute_ms.values()) / (1 - (row.schedule_bubble or 0.0)) for row in rows)
+    most_ms = min(found.ms or 0.0, step_ms - taken_ms)
+    if most_ms < _BY_LAUNCHES * step_ms:
+        return None
+    low_ms, high_ms = (None if ms is None else min(ms, step_ms - taken_ms) for ms in (found.low_ms, found.high_ms))
+    return replace(found, ms=most_ms, low_ms=low_ms, high_ms=high_ms, fraction=most_ms / step_ms)
 
 
 def _holds_up(one: Finding, row: PipelineRow, step_ms: float) -> bool:
