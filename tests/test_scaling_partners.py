@@ -162,10 +162,8 @@ LAUNCHING = Finding(code="host_bound", ms=54.5, low_ms=12.5, high_ms=96.6, at_mo
 def test_a_pipeline_whose_hosts_bind_it_is_told_so_and_not_to_take_more_micro_batches() -> None:
     """Eager stages whose devices are busy for 28 of 101 ms were told *a pipeline bubble costs at most 10.4 ms*."""
     told = with_bubbles([LAUNCHING], [stages_of(73.0)], 101.0)
-    assert [(one.code, one.ms) for one in told] == [
-        ("host_bound", pytest.approx(54.5)),
-        ("pipeline_bubble", pytest.approx(28.0 * 3 / 8)),
-    ]
+    assert [one.code for one in told] == ["host_bound", "pipeline_bubble"]
+    assert [one.ms for one in told] == pytest.approx([54.5, 28.0 * 3 / 8])
     assert told[0].high_ms == pytest.approx(101.0 - 28.0 * 11 / 8)  # the schedule's own is nobody's launching
 
 
