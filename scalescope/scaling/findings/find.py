@@ -40,6 +40,7 @@ from scalescope.scaling.findings.in_range import hold, is_range
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.of_rows.not_late import may_be_ruled_out
 from scalescope.scaling.findings.one_block import with_blocks
+from scalescope.scaling.findings.prices.balanced_experts import bound_experts
 from scalescope.scaling.findings.prices.late_together import alike_as_one
 from scalescope.scaling.findings.prices.pricing import price
 from scalescope.scaling.findings.profiler_cost import are_less_than_is_unknown, profiler_cost
@@ -98,6 +99,7 @@ def _each_stall_once(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
+    bound_experts(scene)
     candidates = _each_stall_once(
         [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
     )

@@ -7,7 +7,8 @@ made to wait for has ended. Which event a stream waits for is not in the trace, 
 - the n-th wait outside of a collective call is for the n-th collective that nothing has waited for yet, which is how
   DDP ends its backward pass; one right behind a collective's call is for that collective. The next activity launched
   on a stream that is not a collective's waits;
-- what still begins late, right after an activity of another stream of the rank ends, waited for that one.
+- what still begins late, right as an activity of another stream of the rank ends, waited for that one: by an event,
+  or since a kernel whose blocks must all run at once (cuDNN's persistent batch norms) has no room beside a collective.
 
 What a call of the host takes between two launches is the host's own time; a call that waited (for the device's end, for
 room in its queue) returns once what it awaited has happened. The threads of a rank take turns (the training loop's
@@ -37,6 +38,8 @@ from scalescope.scaling.trace.intervals import Intervals, covered_before, union
 LONGEST_DISPATCH_NS = 30_000
 
 
+#: What waits for room on the device begins as the last blocks of a kernel leave it: so long before that one's end, ns.
+_LAST_BLOCKS_NS = 10_000
 #: From one kernel's end to the next one's begin where both are enqueued, ns, unless the trace has any such pair.
 _QUEUED_DISPATCH_NS = 1_000.0
 #: From the begin of a launch to the begin of its kernel on an idle device, ns: 7.8 to 8.4 µs on H200.
@@ -359,7 +362,7 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
             gap = node.traced_start - free
             dispatch = LONGEST_DISPATCH_NS + staged.get(at, 0)
             if gap > dispatch:
-                helper = _ended_right_before(graph, ends, end_times, node, before)
+                helper = _ended_right_before(graph, ends, end_times, node, before, free)
                 if helper >= 0:
                     graph.after.setdefault(at, []).append(helper)
                     gap = node.traced_start - graph.activities[helper].traced_end
@@ -415,13 +418,17 @@ def _free(graph: Graph, at: int, before: int, launched: float | None, latency: f
 
 
 def _ended_right_before(
-    graph: Graph, ends: Sequence[tuple[int, int]], end_times: "np.ndarray", node: Activity, before: int
+    graph: Graph, ends: Sequence[tuple[int, int]], end_times: "np.ndarray", node: Activity, before: int, free: float
 ) -> int:
-    """Return the activity of another stream whose end an idle stream most likely waited for; -1 for none."""
-    at = int(np.searchsorted(end_times, node.traced_start, side="right")) - 1
+    """Return the activity of another stream whose end an idle stream most likely waited for; -1 for none.
+
+    One that ends a little later counts where it has run since before the stream was `free`, for as long as it waited.
+    """
+    at = int(np.searchsorted(end_times, node.traced_start + _LAST_BLOCKS_NS, side="right")) - 1
     while at >= 0 and node.traced_start - ends[at][0] <= LONGEST_DISPATCH_NS:
         other = graph.activities[ends[at][1]]
-        if other.stream != node.stream and ends[at][1] != before:
+        has_ended = other.traced_end <= node.traced_start or other.traced_start <= free
+        if other.stream != node.stream and ends[at][1] != before and has_ended:
             return ends[at][1]
         at -= 1
     return -1
