@@ -195,13 +195,17 @@ def test_who_shares_the_cores_is_said_as_far_as_it_is_known(share: Share | None,
     assert verdict.headline.endswith(f"are waits for a core{who}") and what in verdict.advice
 
 
-Cores = Literal["free_cores", "core_for_thread"]
+Cores = Literal["free_cores", "core_for_thread", "more_cores_for_rank"]
 
 
-@pytest.mark.parametrize(("cure", "first"), [("free_cores", "have more cores"), ("core_for_thread", "measure in")])
+@pytest.mark.parametrize(
+    ("cure", "first"),
+    [("free_cores", "have more cores"), ("core_for_thread", "measure in"), ("more_cores_for_rank", "measure in")],
+)
 def test_advice_that_knows_who_has_the_cores_is_kept(cure: Cores, first: str) -> None:
     own = Finding(code="host_starved", ms=45.0, low_ms=40.0, high_ms=50.0, fraction=0.3, backed="measured",
                   remedy=Remedy(cure=cure))  # fmt: skip
     advice = study_verdicts(*grown(WAITS, 100.0, own))[0].advice
     assert advice.startswith(first) and ("give the thread beside the" in advice) == (cure == "core_for_thread")
+    assert ("let that rank run on more cores" in advice) == (cure == "more_cores_for_rank")
     assert "give each rank cores of its own" not in advice, "the same is not advised twice"

@@ -100,6 +100,9 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     profiled_ms: list[float] = []  # by rank, in the mean profiled step
     threads: int | None = None  # that the ranks of one host compute with, and the cores that these may run on
     cores: int | None = None
+    bound_cores: int | None = (
+        None  # of these, that `rank` alone is bound to, where others use them or its threads are more
+    )
     own_thread: str | None = None  # the busiest one of Python's own beside that rank's loop, by its name
     own_thread_cores: float | None = None  # that it uses
 

@@ -63,6 +63,7 @@ Cure = Literal[
     "do_less_often",  # what some steps do beside training
     "free_cores",
     "core_for_rank",  # that waits for one far longer than the others do
+    "more_cores_for_rank",  # that is bound to fewer than the others may run on
     "core_for_thread",  # of a rank's own process, which takes turns with the loop
     "free_interpreter",  # of what another thread of the process computes in Python
     "fewer_threads",
@@ -235,6 +236,8 @@ MAY_LOAD = "may_load"
 LOCK_WAITS = "lock_waits"
 #: A thread of a rank's own process, whose name follows, uses `value` cores beside its loop.
 OWN_THREAD = "own_thread"
+#: Evidence of one rank: it is bound to fewer cores (`value`) than the ranks of its host may run on.
+BOUND_CORES = "bound_cores"
 #: Evidence that Python collects its garbage, `calls` times a step, which takes `ms`: its own collector tells.
 GARBAGE = "garbage_collection"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.

@@ -13,7 +13,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, TrainFacts
 from scalescope.records.steps.recording import RecordingFacts
 from scalescope.scaling.answer import Quality, RunAnalysis, SlowedSteps
-from scalescope.scaling.findings.cores import core_share
+from scalescope.scaling.findings.cores import bound_cores, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.join.job import LARGEST_WORLD
@@ -220,10 +220,15 @@ def _add_samples(analysis: RunAnalysis, facts: TrainFacts | None) -> None:
 
 
 def _add_cores(analysis: RunAnalysis, info: RunInfo) -> None:
-    """Add to what ranks wait for cores how many these are, and how many threads compute on them."""
-    times, share = analysis.step_times, core_share(info)
-    if times is not None and times.core_waits is not None and share is not None:
-        times.core_waits = msgspec.structs.replace(times.core_waits, threads=share.threads, cores=share.cores)
+    """Add to what ranks wait for cores how many these are, how many threads compute on them, and what binds a rank."""
+    times = analysis.step_times
+    waits = times.core_waits if times is not None else None
+    if times is None or waits is None:
+        return
+    share = core_share(info, waits.rank)
+    bound = bound_cores(info, waits.rank) if waits.rank is not None else None
+    if share is not None:
+        times.core_waits = msgspec.structs.replace(waits, threads=share.threads, cores=share.cores, bound_cores=bound)
 
 
 def _add_own_threads(analysis: RunAnalysis, folder: RunFolder) -> None:

@@ -156,7 +156,7 @@ def _is_same(best: BestAdvice) -> bool:
 
 
 def _knows_who(best: BestAdvice) -> bool:
-    """Tell whether that advice knows who has the cores: a thread of Python's own, or a loader's workers."""
+    """Tell whether that advice knows who has the cores (Python's threads, a loader's workers), or what binds a rank."""
     remedy = best.finding.remedy if best.finding is not None and _is_same(best) else None
     return remedy is not None and remedy.cure not in ("free_cores", "core_for_rank", "fewer_threads")
 

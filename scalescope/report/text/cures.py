@@ -87,6 +87,12 @@ CURES: dict[Cure, CureText] = {
         "under Slurm srun --cpus-per-task=… --cpu-bind=cores; where the rank is bound already, bind it to other or "
         "more cores, as top, with 1 and then H, shows what runs on its own",
     ),
+    "more_cores_for_rank": CureText(
+        "let that rank run on more cores than it is bound to",
+        "taskset -cp tells to which; bound they are by taskset, numactl -C, os.sched_setaffinity or a container's "
+        "cpuset: all that the other ranks may use, or as many of its own as it has threads and workers; under Slurm "
+        "srun --cpus-per-task=… --cpu-bind=cores, mpirun --bind-to none",
+    ),
     "core_for_thread": CureText(
         "give the thread beside the training loop a core of its own, or let it do less while steps run",
         "more cores for the ranks, or the thread's work between epochs or on another machine; in another process it "

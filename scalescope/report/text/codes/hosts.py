@@ -20,6 +20,7 @@ from scalescope.scaling.finding import (
     ANOMALY,
     AT_STEP,
     BESIDE,
+    BOUND_CORES,
     CORES_BY_TURNS,
     ELEMENTS_READ,
     EVERY,
@@ -211,14 +212,33 @@ def _waits_for_cores(finding: Finding) -> str:
         text = f"{waiting} for a core; a Python thread of {whose} own process, {name}, uses {own.value:.2f} of one"
         if threads is None or cores is None or threads.value is None or cores.value is None:
             return f"{text} beside the loop"
-        return f"{text} beside {_computing(threads.value, cores.value)}"
+        return f"{text} beside {_computing(threads.value, cores.value)}{_bound_to_these(finding)}"
     if threads is None or cores is None or threads.value is None or cores.value is None:
         return f"{waiting} for a core, {others}"
     count = round(threads.value)
     compute = f"{counted(count, 'thread')} compute{'s' * (count == 1)} on {counted(round(cores.value), 'core')}"
     if threads.value > cores.value:
-        return f"{waiting} for a core: {compute}"
+        return f"{waiting} for a core: {compute}{_bound_to_these(finding)}"
+    if bound := _bound(finding):
+        these = "that one" if bound == 1 else "those"
+        return (
+            f"{waiting} for a core: rank {finding.rank} is bound to {bound} of the "
+            f"{counted(round(cores.value), 'core')} on which {counted(count, 'thread')} compute, and other processes "
+            f"or the job's own other threads have {these}"
+        )
     return f"{waiting} for a core, {others} ({compute})"
+
+
+def _bound(finding: Finding) -> int:
+    """Return to how many of its host's cores the rank is bound; 0 where it may run on all that the others may."""
+    row = row_of(finding, BOUND_CORES)
+    return round(row.value) if row is not None and row.value is not None and finding.rank is not None else 0
+
+
+def _bound_to_these(finding: Finding) -> str:
+    """Return the binding, to stand behind how many threads compute on the cores; "" where none makes the rank wait."""
+    bound = _bound(finding)
+    return f", and rank {finding.rank} is bound to {bound} of these" if bound else ""
 
 
 def _computing(threads: float, cores: float) -> str:
@@ -242,6 +262,9 @@ def _who_has(finding: Finding, cores: str) -> str:
         return f"other threads have {cores}, of other processes or of the job itself"
     moving = {"gloo": "gloo's", "mpi": "MPI's"}.get(remedy.backend or "", "those that move its data")
     threads, number = _threads_on_cores(finding)
+    if bound := _bound(finding):
+        others = "where the job's other threads and other processes may run, too"
+        return f"rank {finding.rank} is bound to {bound} of {counted(number, 'core')}, {others}"
     if threads >= number > 0:
         compute = f"{counted(threads, 'thread')} compute{'s' * (threads == 1)} on {counted(number, 'core')}"
         return f"{compute}, where the job's other threads ({moving}) take turns with them, and other processes may"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from scalescope.records.steps.core_waits import WAITS_FOR_CORES
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
-from scalescope.scaling.finding import OWN_THREAD, STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import BOUND_CORES, OWN_THREAD, STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding_order import ranked, weight
 from scalescope.scaling.findings.prices.may_go import without_others
 
@@ -58,7 +58,11 @@ def _is_known(one: Finding) -> bool:
 def _with_threads(one: Finding, waits: CoreWaits) -> Finding:
     """Return a finding with what is known of the threads that share its cores."""
     known = {row.name for row in one.evidence}
-    return replace(one, evidence=(*one.evidence, *(row for row in _threads(waits) if row.name not in known)))
+    told = [*_threads(waits), *(_binding(waits) if one.rank == waits.rank else [])]
+    remedy = one.remedy
+    if one.rank == waits.rank and waits.bound_cores is not None and remedy is not None and remedy.cure == "free_cores":
+        remedy = replace(remedy, cure="more_cores_for_rank")
+    return replace(one, remedy=remedy, evidence=(*one.evidence, *(row for row in told if row.name not in known)))
 
 
 def _threads(waits: CoreWaits) -> list[EvidenceRow]:
@@ -66,9 +70,16 @@ def _threads(waits: CoreWaits) -> list[EvidenceRow]:
     return [EvidenceRow(kind="figure", name=name, value=float(count)) for name, count in told if count is not None]
 
 
+def _binding(waits: CoreWaits) -> list[EvidenceRow]:
+    """Return to how many of its host's cores the rank is bound that waits alone, where that makes it wait."""
+    bound = waits.bound_cores
+    return [] if bound is None else [EvidenceRow(kind="figure", name=BOUND_CORES, value=float(bound))]
+
+
 def _finding(waits: CoreWaits) -> Finding:
-    figures = _threads(waits)
-    remedy = Remedy(cure="free_cores" if waits.rank is None else "core_for_rank")
+    figures = [*_threads(waits), *_binding(waits)]
+    alone: Cure = "core_for_rank" if waits.bound_cores is None else "more_cores_for_rank"
+    remedy = Remedy(cure="free_cores" if waits.rank is None else alone)
     if waits.own_thread_takes_turns:  # what is ready to run waits for a core, and never for the interpreter's lock
         remedy = Remedy(cure="core_for_thread")
         figures.append(

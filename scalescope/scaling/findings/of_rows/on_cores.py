@@ -12,7 +12,9 @@ from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.finding import CORES_BY_TURNS, Cure, Finding, is_lost_in_noise
 
 #: What mends waits for cores that the ranks compute on.
-_FOR_CORES: frozenset[Cure] = frozenset({"free_cores", "core_for_rank", "core_for_thread", "fewer_threads"})
+_FOR_CORES: frozenset[Cure] = frozenset(
+    {"free_cores", "core_for_rank", "more_cores_for_rank", "core_for_thread", "fewer_threads"}
+)
 #: An efficiency that is less by no more than this is told alone.
 _WORTH_SAYING = 0.01
 
