@@ -10,7 +10,7 @@ from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.noise import at_once, noise_sentence
 from scalescope.report.compare.page import comparison_page
 from scalescope.report.compare.sentences import headline, verdict_sentences
-from scalescope.report.compare.tables import parts_table
+from scalescope.report.compare.tables import parts_sentence, parts_table
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.scaling.compare.answer import (
     AmountChange,
@@ -157,6 +157,11 @@ def test_ranks_that_wait_far_longer_for_cores_are_the_cause_before_what_takes_lo
     waits = "In late ranks wait 24.6 ms more of a step for a core, which other processes or the job's own threads have."
     assert told[{"same": 0, "slower": 1}[verdict]] == waits and told.count(waits) == 1
     assert "recurrent layers" not in " ".join(told)
+    busier = replace(WIDE, verdict=verdict, change_ms=30.0, low_ms=low_ms, high_ms=60.0, parts=[part], noise=busy)
+    held = "as operators run on meanwhile: 5.4 ms in calm and 30.0 ms in late, of a step."
+    assert parts_sentence(busier).endswith(held), "the table says +20 ms of recurrent layers, with nothing beside it"
+    assert held in summary(busier)
+    assert "for a core" not in parts_sentence(replace(busier, noise=replace(ONE_EACH, other_run_delay_ms=8.0)))
     alike = replace(ONE_EACH, other_run_delay_ms=8.0)  # as undisturbed runs differ
     first = verdict_sentences(replace(WIDE, change_ms=10.0, high_ms=30.0, parts=[part], noise=alike))[0]
     assert first.startswith("In late a step has 20 ms more recurrent layers")

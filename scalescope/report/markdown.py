@@ -13,6 +13,7 @@ from scalescope.report.text import findings as text
 from scalescope.report.text.beside import beside_sentences
 from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.recurring import recurring_advice, recurring_clause, with_doing
+from scalescope.report.text.scaling.factors import cores_sentence
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import efficiency_table, partition_table, run_label, waterfall_table
@@ -45,6 +46,9 @@ def _study(study: StudyAnalysis, runs: Sequence[RunAnalysis]) -> Iterator[str]:
     if study.efficiency:
         yield from lines_of(efficiency_table(study))
         yield ""
+        if held := cores_sentence(study.efficiency, runs):
+            yield f"- {escaped(held)}"
+            yield ""
     for fall in study.waterfall:
         title = f"{fall.series}: where the step's growth from {fall.from_world_size} to {fall.to_world_size} went"
         yield from folded(title, waterfall_table(fall))

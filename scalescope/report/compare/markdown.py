@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from scalescope.report.compare.noise import noise_sentence
+from scalescope.report.compare.noise import cores_in_parts, noise_sentence
 from scalescope.report.compare.sentences import (
     alone_sentences,
     further,
@@ -53,6 +53,9 @@ def _lines(answer: Comparison) -> Iterator[str]:
     for member in members:
         if member.parts:
             yield from folded("Where in the step", _of_parts(member))
+            if held := cores_in_parts(member):
+                yield escaped(held)
+                yield ""
         if member.points:
             yield from folded("Points", points_table(member))
     if answer.environment:

@@ -67,6 +67,18 @@ def cores_more_ms(answer: Comparison) -> float | None:
     return here - there if is_the_cause(answer.baseline_ms or 0.0, (there, here)) else None
 
 
+def cores_in_parts(answer: Comparison) -> str:
+    """Return that the parts hold what ranks wait for cores, where that is so much that it leads: an operator that waits
+    for one runs on. "" where it does not.
+    """
+    noise = answer.noise
+    if noise is None or cores_more_ms(answer) is None:
+        return ""
+    waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
+    told = [f"{figure(ms or 0.0, 1)} ms in {name}" for name, ms in zip(names_of(answer), waited, strict=True)]
+    return f"The parts hold what a rank waits for a core, as operators run on meanwhile: {listing(told)}, of a step."
+
+
 def without_waiting(answer: Comparison, more_ms: float) -> Comparison:
     """Return the rest of a comparison where ranks wait so much longer for cores: what wants to run takes longer."""
     own = [one for one in answer.parts

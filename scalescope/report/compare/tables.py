@@ -1,5 +1,6 @@
 """A comparison's figures as tables: parts, kernels, surroundings, points."""
 
+from scalescope.report.compare.noise import cores_in_parts
 from scalescope.report.compare.parts import names_of, part_name
 from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long
 from scalescope.report.drawing.numbers import listing
@@ -83,6 +84,7 @@ def parts_sentence(answer: Comparison) -> str:
     slowed = [part_name(one) for one in of_window if not answer.is_of_longer_steps(one)]
     why = f" In the profiled steps alone, {listing(slowed)} changed: {NOT_AS_RUN}." if slowed else ""
     why += f" By the longer steps among the profiled ones {listing(longer)} changed." if longer else ""
+    adds_up = f"The parts add up to the step's change. {cores_in_parts(answer)}".rstrip()
     if not sure:
         recurs = answer.recurring is not None and answer.recurring.differs
         which = "No part changed beyond noise."
@@ -90,10 +92,10 @@ def parts_sentence(answer: Comparison) -> str:
             which = "Of the steps between the longer ones no part changed for sure."
         elif slowed:
             which = "No part of the job's steps changed for sure."
-        return f"{which}{why} The parts add up to the step's change."
+        return f"{which}{why} {adds_up}"
     others = "no other part's change is sure" if of_window else "each other part's change is within noise"
     rest = f"; {others}" if len(sure) < len(answer.parts) else ""
-    return f"Beyond noise {listing(sure)} changed{rest}.{why} The parts add up to the step's change."
+    return f"Beyond noise {listing(sure)} changed{rest}.{why} {adds_up}"
 
 
 def _calls(work: CountedWork | None) -> str:

@@ -9,7 +9,7 @@ from scalescope.report.drawing.tables import Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import loss_sentence
 from scalescope.report.text.scaling.efficiency import efficiency_text
-from scalescope.report.text.scaling.factors import factors_sentence
+from scalescope.report.text.scaling.factors import cores_sentence, factors_sentence
 from scalescope.report.views import (
     activities,
     devices,
@@ -58,11 +58,12 @@ def scaling_panels(data: ReportData) -> list[Panel]:
             else f"{where} do {rate(values[-1])} {unit}; one count alone says nothing of scaling."
         )
         charts = drawing()
+        of_factors = filter(None, (sentence, factors_sentence(points), cores_sentence(points, of_series)))
         panels.append(
             Panel(
                 f"scaling-{series}",
                 series,
-                f"{sentence} {factors_sentence(points)}".rstrip(),
+                " ".join(of_factors),
                 Table(table.columns, [row for row in table.rows if row[0] == series], table.reasons),
                 [charts.throughput(rows, unit, counts, noun), charts.efficiency(shares, counts, noun)]
                 if charts
@@ -82,7 +83,9 @@ def growth_panels(data: ReportData) -> list[Panel]:
     kinds = activities(data.answers)
     panels = []
     for fall in study.waterfall:
-        runs = [point.run for point in points_of(study, fall.series)]
+        points = points_of(study, fall.series)
+        runs = [point.run for point in points]
+        ends = [point for point in points if point.world_size in (fall.from_world_size, fall.to_world_size)]
         activity = kinds.get(runs[-1]) if runs else None
         start, end = devices(fall.from_world_size, activity), devices(fall.to_world_size, activity)
         steps = [
@@ -93,7 +96,7 @@ def growth_panels(data: ReportData) -> list[Panel]:
             Panel(
                 f"growth-{fall.series}-{fall.to_world_size}",
                 f"{fall.series}: {start} → {end}",
-                loss_sentence(fall),
+                f"{loss_sentence(fall)} {cores_sentence(ends, data.answers)}".rstrip(),
                 waterfall_table(fall),
                 [charts.waterfall(steps, fall.growth_ms)] if charts else [],
                 subject=fall.series,

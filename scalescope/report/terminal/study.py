@@ -14,7 +14,7 @@ from scalescope.report.terminal.console import print_line
 from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.terminal.tables import print_table
 from scalescope.report.terminal.verdicts import print_findings, print_notes, print_verdict
-from scalescope.report.text.scaling.factors import factors_line, factors_sentence
+from scalescope.report.text.scaling.factors import cores_sentence, factors_line, factors_sentence
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import (
     activities,
@@ -50,7 +50,7 @@ def print_study(
             kept = [index for index in range(len(columns)) if any(row[index] is not None for row in rows)]
             rows = [[row[index] for index in kept] for row in rows]
             print_table(console, Table([columns[index] for index in kept], rows, table.reasons), series)
-            if told := factors_sentence(points):
+            for told in filter(None, (factors_sentence(points), cores_sentence(points, runs))):
                 print_line(console, told)
         for fall in (fall for fall in study.waterfall if fall.series == series):
             _print_waterfall(console, fall, kinds.get(points[0].run) if points else None)
@@ -79,7 +79,7 @@ def print_closing(study: StudyAnalysis, runs: Sequence[RunAnalysis], console: Co
     kept = [at for at, column in enumerate(table.columns) if any(row[at] is not None for row in table.rows)]
     rows = [[row[at] for at in kept] for row in table.rows]
     print_table(console, Table([table.columns[at] for at in kept], rows, table.reasons), study.name)
-    if told := factors_line(study.efficiency):
+    for told in filter(None, (factors_line(study.efficiency), cores_sentence(study.efficiency, runs))):
         print_line(console, told, "dim")
     for verdict in study_verdicts(study, runs):
         print_verdict(console, verdict)

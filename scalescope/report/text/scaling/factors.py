@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import listing, percent
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.study_answer import ScalingPoint
 
 #: A product that is so near the efficiency is it.
@@ -25,6 +26,23 @@ def factors_line(points: Sequence[ScalingPoint]) -> str:
     apart = [f"{percent(product)} ({one.series}, {one.world_size} ranks)" for one, product in _apart(points)]
     told = "The factors are of the profiled steps and multiply to"
     return f"{told} {listing(apart)}; efficiency is measured without a profiler." if apart else ""
+
+
+def cores_sentence(points: Sequence[ScalingPoint], runs: Sequence[RunAnalysis]) -> str:
+    """Return that compute, in the factors and in a step's growth, holds waits for cores, and what is left without them;
+    "" where no finding of these runs is of such waits.
+    """
+    efficiencies = {run.name: run.efficiency for run in runs}
+    several, told = len({point.series for point in points}) > 1, []
+    for point in points:
+        factors = efficiencies.get(point.run)
+        if factors is not None and factors.on_cores_at_most is not None:
+            left, whole = percent(factors.on_cores_at_most), percent(factors.parallel)
+            where = f"{point.world_size} ranks{f' of {point.series}' * several}"
+            told.append(f"of the {whole} of the profiled step on {where} at most {left} is on a core")
+    if not told:
+        return ""
+    return f"Waits for cores count as compute, in the factors and in the step's growth: {listing(told)}."
 
 
 def _apart(points: Sequence[ScalingPoint]) -> list[tuple[ScalingPoint, float]]:
