@@ -10,7 +10,7 @@ import pytest
 
 from scalescope.records.rows import TrainFacts
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.cures.words import cure_text
 from scalescope.scaling import findings
 from scalescope.scaling.finding import CODES, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene

@@ -3,7 +3,7 @@
 import pytest
 
 from scalescope.records.rows import Device, RunInfo
-from scalescope.report.text.cures import cure_elsewhere
+from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.terminal.run import print_run
-from scalescope.report.text.cures import cure_elsewhere
+from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import Efficiency, RunAnalysis

@@ -15,7 +15,7 @@ from scalescope.records.rows import StepRow
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.recording import RecordingFacts
 from scalescope.report.steadiness import uneven_sentence
-from scalescope.report.text.cures import cure_elsewhere
+from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RunAnalysis

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Finding, own_ms

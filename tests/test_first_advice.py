@@ -13,7 +13,7 @@ from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.panels.advice import advice_panels
 from scalescope.report.report_data import read_report_data
 from scalescope.report.terminal.study import print_study
-from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from scalescope.records.rows import StepRow
 from scalescope.report.drawing.numbers import milliseconds, percent
-from scalescope.report.text.cures import cure_elsewhere
+from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import because, cost, headline_of_all, line, todo
 from scalescope.report.text.late.rank import late_rank as drawn_rank
 from scalescope.report.verdict.run import run_verdict

@@ -15,7 +15,7 @@ from scalescope.report.panels.kinds import kind_sentence
 from scalescope.report.panels.lost import lost_clause
 from scalescope.report.report_data import read_report_data
 from scalescope.report.steadiness import beside_measured, unlike_sentence
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import first_sentence
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RankLoss, Replay, RunAnalysis

@@ -12,7 +12,8 @@ from rich.console import Console
 from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.terminal.run import print_run
-from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
+from scalescope.report.text.cures.table import CURES
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import partition_table
 from scalescope.scaling.analyze import analyze

@@ -8,7 +8,7 @@ import pytest
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.numbers import figure, milliseconds, rate, size
 from scalescope.report.sentences import loss_sentence, sweep_verdict
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import waterfall_steps, waterfall_table

@@ -23,7 +23,8 @@ from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.advice import advice_panels
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes.table import CODES as CODE_TEXTS
-from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
+from scalescope.report.text.cures.table import CURES
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.fusing import best_to_do, fusible_share
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_run

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scalescope.report.drawing.parts import BY_KEY
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because, first_sentence, headline, headline_of_all, todo, todo_elsewhere
 from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.verdict.run import run_verdict

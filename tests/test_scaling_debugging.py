@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.report.text.cures import cure_elsewhere
+from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import because, first_sentence
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scalescope import RunAnalysis, analyze
-from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.finding import Finding
 from tests.gloo_traces import GlooJob, analysed

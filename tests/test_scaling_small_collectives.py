@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.finding import Finding

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.findings.hosts.worker_cores import with_worker_cores

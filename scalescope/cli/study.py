@@ -19,7 +19,7 @@ from scalescope.records.package import CONF
 from scalescope.records.rows import TriedRow
 from scalescope.report.sinks.wandb import missing_package
 from scalescope.report.sinks.wandb_study import log_study
-from scalescope.report.text.cures import cure_what
+from scalescope.report.text.cures.words import cure_what
 from scalescope.report.text.findings import following, why_nothing
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis

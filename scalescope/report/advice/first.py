@@ -12,7 +12,7 @@ from scalescope.report.advice.unsteady import in_more_windows, measure_again
 from scalescope.report.drawing.numbers import milliseconds, percent, rank_names
 from scalescope.report.sentences import WORTH_SAYING
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.scaling.scaling_loss import cuts_advice, cuts_cost_ms, loss_before
 from scalescope.report.text.waits.growth import waits_advice

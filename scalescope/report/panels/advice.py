@@ -11,7 +11,7 @@ from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import sentence
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.cures import cure_elsewhere
+from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.of_step import of_step

@@ -8,7 +8,7 @@ from scalescope.report.text.codes.compute import mostly_compute
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
 from scalescope.report.text.codes.table import CODES
-from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.late.together import (
     by_itself,
     cost_together,

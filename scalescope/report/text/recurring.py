@@ -2,7 +2,7 @@
 
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, ordinal
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because, headline
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis

@@ -2,7 +2,7 @@
 
 from scalescope.report.drawing.numbers import milliseconds, rank_list
 from scalescope.report.text.codes.evidence import is_of_several
-from scalescope.report.text.cures import cure_text
+from scalescope.report.text.cures.words import cure_text
 from scalescope.scaling.finding import AlsoLate, Cure, Finding, ranks_of
 
 #: Less than this share of what all of them cost is next to nothing.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.parts import INFLATION, Part
 from scalescope.report.grown import shortened_ms
-from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
 from scalescope.scaling.answer import RunAnalysis

@@ -1,0 +1,63 @@
+"""A finding's remedy in words that fit the job, and where it is to be done."""
+
+from scalescope.report.text.cures.table import CURES, CureText
+from scalescope.report.text.cures.where import (
+    BY_BACKEND,
+    BY_ORIGIN,
+    COMPILED,
+    IN_JAX,
+    INFERENCE,
+    LINKS_OF_HOSTS,
+    MPI_ON_ONE_HOST,
+    ON_CPUS,
+    ON_CPUS_OF_ONE_HOST,
+    ON_ONE_HOST,
+    ON_SEVERAL,
+    OTHER_INTERFACES,
+)
+from scalescope.scaling.finding import EVENS_OUT, Remedy
+
+
+def _of(remedy: Remedy, several: bool = False) -> CureText:
+    """Return a cure in words that fit where it is to be done; `several`: on several ranks."""
+    if several and remedy.cure in ON_SEVERAL:
+        return ON_SEVERAL[remedy.cure]
+    if (remedy.cure, remedy.origin) in BY_ORIGIN:
+        return BY_ORIGIN[remedy.cure, remedy.origin]
+    if remedy.jax and remedy.cure in IN_JAX:
+        return IN_JAX[remedy.cure]
+    if remedy.compiled and not remedy.on_cpu and remedy.cure in COMPILED:
+        return COMPILED[remedy.cure]
+    if remedy.on_cpu and remedy.one_host and remedy.cure in ON_CPUS_OF_ONE_HOST:
+        return ON_CPUS_OF_ONE_HOST[remedy.cure]
+    if remedy.on_cpu and remedy.cure in ON_CPUS:
+        return ON_CPUS[remedy.cure]
+    if not remedy.on_cpu and remedy.cure in (own := BY_BACKEND.get(remedy.backend, {})):
+        return MPI_ON_ONE_HOST if remedy.one_host and own[remedy.cure] is LINKS_OF_HOSTS else own[remedy.cure]
+    if remedy.inference and remedy.cure in INFERENCE:
+        return INFERENCE[remedy.cure]
+    one_host = remedy.one_host or (not remedy.on_cpu and remedy.backend in OTHER_INTERFACES)
+    return ON_ONE_HOST.get(remedy.cure, CURES[remedy.cure]) if one_host else CURES[remedy.cure]
+
+
+def cure_what(remedy: Remedy) -> str:
+    """Return what to do, without the key that does it."""
+    return _of(remedy).what
+
+
+#: How much of what a rank's surplus costs is saved where the others take it over, by how many ranks there are: of more,
+#: nearly all.
+_SAVED = {2: "half", 3: "two thirds", 4: "three quarters"}
+
+
+def cure_text(remedy: Remedy, several: bool = False) -> str:
+    """Return what to do: `use larger gradient buckets with strategy.bucket_mib=25`."""
+    how = f" with {' '.join(remedy.overrides)}" if remedy.overrides else ""
+    return f"{_of(remedy, several).what}{how}"
+
+
+def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
+    """Return what does it in a loop of the reader's own."""
+    told = _of(remedy, several).elsewhere.format(size=remedy.size if remedy.size is not None else 25)
+    saved = _SAVED.get(int(remedy.size or 0)) if remedy.cure in EVENS_OUT and not several else None
+    return told if saved is None else f"{told}. If the others take over what it has more of, {saved} of this is saved"
