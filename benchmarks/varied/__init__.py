@@ -1,0 +1,1 @@
+"""Jobs of many kinds with one known cause each, and whether it is what analyze says."""

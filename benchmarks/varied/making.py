@@ -1,0 +1,98 @@
+"""Measuring what a cause costs, untraced, and recording it."""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from varied.causes import CODES, OF_ONE
+from varied.jobs import Step, job
+
+_STRETCHES, _STEPS, _ACTIVE = 8, 6, 4
+
+
+def make(out: Path, wanted: Sequence[tuple[str, str]], limit_s: float, say: Callable[[str], None] = print) -> None:
+    """Measure and record in each rank, job by job; begin none after `limit_s`."""
+    begun = time.monotonic()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for name in dict.fromkeys(of for of, _ in wanted):
+        late = [time.monotonic() - begun > limit_s]
+        dist.broadcast_object_list(late, 0)  # one clock decides for all
+        if late[0]:
+            break
+        torch.manual_seed(0)
+        step = job(name)
+        for cause in (cause for of, cause in wanted if of == name):
+            folder = out / name / cause
+            folder.mkdir(parents=True, exist_ok=True)
+            truth = _measured(step, cause)
+            truth |= {"codes": CODES[cause], "rank": world - 1 if cause in OF_ONE else None, "world_size": world}
+            _record(step, cause, folder / f"rank{rank}.pt.trace.json")
+            if rank == 0:
+                (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n", encoding="utf-8")
+                cost = f"{truth['cost_ms']:.2f} ({truth['low_ms']:.2f} to {truth['high_ms']:.2f})"
+                say(f"{name} {cause}: step {truth['step_ms']:.2f} ms, costs {cost}")
+        del step
+        torch.cuda.empty_cache()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    dist.barrier()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _measured(step: Step, cause: str) -> dict[str, Any]:
+    """Return the steps with a cause and without, in turns, and what it costs by neighbouring stretches, ms a step."""
+    for at in range(6):
+        step(cause if at % 2 else None)
+    taken: dict[bool, list[float]] = {False: [], True: []}
+    for stretch in range(_STRETCHES):
+        disturbed = stretch % 4 in (1, 2)
+        applied = cause if disturbed and cause != "none" else None
+        step(applied)
+        _wait()
+        since = time.perf_counter()
+        for _ in range(_STEPS):
+            step(applied)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        taken[disturbed].append((time.perf_counter() - since) * 1e3 / _STEPS)
+    differences = [with_it - without for with_it, without in zip(taken[True], taken[False], strict=True)]
+    return {
+        "step_ms": statistics.median(taken[True] if cause != "none" else taken[True] + taken[False]),
+        "without_ms": statistics.median(taken[False]),
+        "cost_ms": statistics.fmean(differences) if cause != "none" else 0.0,
+        "low_ms": min(differences),
+        "high_ms": max(differences),
+    }
+
+
+def _record(step: Step, cause: str, file: Path) -> None:
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    _wait()
+    with profile(
+        activities=activities,
+        schedule=schedule(wait=1, warmup=2, active=_ACTIVE, repeat=1),
+        on_trace_ready=lambda recorded: recorded.export_chrome_trace(str(file)),
+    ) as profiler:
+        for _ in range(3 + _ACTIVE):
+            step(cause)
+            profiler.step()
+    _wait()
