@@ -243,3 +243,21 @@ def test_what_the_profiled_steps_do_not_show_is_never_what_is_sure() -> None:
     assert "not seen" not in parts_sentence(answer)
     steady = " ".join(verdict_sentences(msgspec.structs.replace(answer, recurring=None)))
     assert steady.startswith("In b a step has 26 ms more idle (host late) than in a") and "not seen" not in steady
+
+
+def test_what_takes_back_a_slow_windows_change_leads_no_sentence() -> None:
+    """*+34 ms, of which not seen in the profiled steps +85 (rank 1), loading +30*: 74 of these 85 only take back that
+    the baseline's profiled steps computed longer; all of the job's own change was loading.
+    """
+    slow = PartChange(name="elementwise and reductions", change_ms=-51.4, low_ms=-71.4, high_ms=-28.2,
+                      baseline_ms=66.2, other_ms=14.8, rank=1)  # fmt: skip
+    slower = PartChange(name="embedding and indexing", change_ms=-22.2, low_ms=-31.6, high_ms=-11.5, baseline_ms=30.7,
+                        other_ms=8.5, rank=1)  # fmt: skip
+    loads = PartChange(name="idle_data", change_ms=29.6, low_ms=4.1, high_ms=113.1, baseline_ms=0.7, other_ms=30.3)
+    rest = PartChange(name="rest", change_ms=84.8, low_ms=2.2, high_ms=165.0, baseline_ms=-84.8, other_ms=0.0, rank=1)
+    answer = slowed_window(verdict="slower", baseline_ms=57.6, other_ms=92.0, change_ms=34.5, low_ms=16.8, high_ms=50.7,
+                           parts=[slow, slower, loads, rest])  # fmt: skip
+    assert headline(answer).endswith("of which idle (loading data) +30.")
+    assert parts_sentence(answer).startswith("Beyond noise idle (loading data) changed; no other part's change is sure")
+    alone = msgspec.structs.replace(answer, parts=[loads, rest])
+    assert "of which not seen in the profiled steps +85 (rank 1)" in headline(alone), "it takes nothing back"

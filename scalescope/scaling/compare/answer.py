@@ -35,6 +35,8 @@ MatchedBy = Literal["name", "operator", "place", "kind", "only_baseline", "only_
 _ALIKE = 0.5
 #: How much of what a loop stands still longer is in the step's change, where that is no other's to wait.
 _CONFIRMS = 0.5
+#: From here on what the traces do not show tells of the job more than of its window.
+_MOSTLY_OWN = 0.5
 #: What the traces do not show of the change of the steps without a profiler.
 REST = "rest"
 #: What takes as long as the machine is fast: a slow window makes all of these longer, and no rank's waiting for data.
@@ -325,6 +327,14 @@ class Comparison(msgspec.Struct, kw_only=True):
         low, high = self.low_ms or 0.0, self.high_ms or 0.0
         return self.verdict == "same" or not low <= part.change_ms <= high
 
+    def _is_beyond_window(self, rest: PartChange) -> bool:
+        """Tell whether what profiled steps do not show changed beyond noise, without what it takes back of parts that
+        are of the window alone, and is most of what is told then.
+        """
+        back_ms = sum(one.change_ms for one in self.parts if not one.within_noise and self.is_of_the_window(one))
+        own_ms, bound_ms = rest.change_ms + back_ms, rest.low_ms if rest.change_ms > 0 else rest.high_ms
+        return (bound_ms + back_ms) * rest.change_ms > 0 and own_ms / rest.change_ms > _MOSTLY_OWN
+
     def is_of_longer_steps(self, part: PartChange) -> bool:
         """Tell whether a part's change may be that of the longer steps among the profiled ones, which are the job's."""
         return self._may_recur(part) and part.name not in _AT_ITS_PACE and self.is_of_the_window(part)
@@ -336,8 +346,11 @@ class Comparison(msgspec.Struct, kw_only=True):
 
     def is_sure(self, part: PartChange) -> bool:
         """Tell whether a part's change is beyond noise and one of the job's steps. What profiled steps do not show is
-        a part of a change that is beyond noise in the same direction, and else tells of these steps alone.
+        a part of a change that is beyond noise in the same direction, and else tells of these steps alone; so does
+        what only takes back their own changes.
         """
         if part.name == REST and (self.verdict == "same" or part.change_ms * (self.change_ms or 0.0) <= 0):
+            return False
+        if part.name == REST and not self._is_beyond_window(part):
             return False
         return not part.within_noise and not self.is_of_the_window(part)
