@@ -132,7 +132,35 @@ def test_a_part_that_the_other_side_has_as_well_costs_more_and_is_not_found_in_o
     as_much = replace(slower, parts=[replace(part, baseline_ms=21.0)])
     assert verdict_sentences(as_much)[1].startswith("Found first in late: ")
     none = replace(slower, parts=[replace(part, baseline_ms=0.1)])
-    assert verdict_sentences(none)[1].startswith("Found in late alone: exposed transfer: at least 20.0 ms")
+    assert verdict_sentences(none)[0].endswith("+34 ms, and in it alone exposed transfer costs at least 20.0 ms.")
+    less = replace(none, low_ms=21.0)  # than the step is longer by for sure
+    assert verdict_sentences(less)[1].startswith("Found in late alone: exposed transfer: at least 20.0 ms")
+
+
+def test_a_ranks_cause_that_one_side_alone_has_is_named_with_the_change_that_it_is_of() -> None:
+    """*35.0% slower: +50 ms* stood alone, and who computes for 53 ms more came behind it, as *found first*: beside 124
+    ms that both sides compute, though no rank of the other computes more than another.
+    """
+    more = Finding(code="more_work", rank=1, ms=53.4, low_ms=52.3, high_ms=54.4, backed="measured",
+                   remedy=Remedy(cure="even_out"))  # fmt: skip
+    part = PartChange(name="convolution", change_ms=36.9, low_ms=-6.3, high_ms=81.7, baseline_ms=83.5, other_ms=120.5,
+                      rank=1)  # fmt: skip
+    slower = replace(WIDE, verdict="slower", baseline_ms=142.8, change_ms=50.0, low_ms=10.2, high_ms=93.4, parts=[part],
+                     alone=[FoundAlone(side="other", finding=more)])  # fmt: skip
+    first, *further = verdict_sentences(slower)
+    assert first.endswith("+50 ms, and in it alone rank 1, more work, costs 53.4 ms (52.3 ms to 54.4 ms).")
+    assert len(first.split()) <= MOST_WORDS and "Found" not in " ".join(further)
+    faster = replace(slower, verdict="faster", change_ms=-50.0, low_ms=-93.4, high_ms=-10.2,
+                     alone=[FoundAlone(side="baseline", finding=more)])  # fmt: skip
+    assert "−50 ms, and in calm alone rank 1, more work, costs 53.4 ms" in verdict_sentences(faster)[0]
+    for other in (
+        replace(slower, alone=[FoundAlone(side="other", finding=more, like_ms=30.0)]),  # another rank's there
+        replace(slower, high_ms=52.0),  # the cause costs more than the step can be longer by
+        replace(slower, alone=[FoundAlone(side="other", finding=replace(more, low_ms=0.0))]),
+    ):
+        assert verdict_sentences(other)[0].endswith("+50 ms.") and "Found first in late: rank 1, more work" in (
+            " ".join(verdict_sentences(other))
+        )
 
 
 def test_parts_that_have_no_room_in_the_first_sentence_follow_it() -> None:

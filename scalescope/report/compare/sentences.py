@@ -21,12 +21,14 @@ from scalescope.report.compare.standing import NO_TRIFLE
 from scalescope.report.compare.sure import besides, other_work, outweighs_the_step, sure_sentences
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent
 from scalescope.report.text.findings import because as why
-from scalescope.report.text.findings import cost, line, subject, verb
+from scalescope.report.text.findings import cost, line, name, subject, verb
 from scalescope.report.text.late.places import changed_places
+from scalescope.report.text.late.together import provided
 from scalescope.report.text.long import MOST_WORDS, one_or_two
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import UNTOLD
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange, PointChange
+from scalescope.scaling.finding import is_now_and_then, is_of_one_step, ranks_of
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: Of the compute, what has no counterpart on the other side; from here on that may be another job's.
@@ -155,8 +157,11 @@ def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
         f"{answer.verdict}{_per(answer)} (95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): "
         f"{signed(change, low, high)}{untold}"
     )
-    found, waits = _found_first(answer, here, there), waits_for_cores(answer)
-    more_ms = cores_more_ms(answer)
+    waits, more_ms = waits_for_cores(answer), cores_more_ms(answer)
+    named = _named_first(answer, here) if more_ms is None else None
+    if named is not None:
+        told += named[0]
+    found = named[1] if named is not None else _found_first(answer, here, there)
     if more_ms is not None:  # what takes longer for that is no part of its own to name
         own = without_waiting(answer, more_ms)
         behind, apart = _where(own, 0) if moved(own) else ("", "")
@@ -175,6 +180,31 @@ def _other_work(answer: Comparison, here: str) -> str:
         return ""
     calls = exchanges(answer)
     return f" makes {amount_words(calls)} in {here}, and" if calls is not None else f" does other work than {here}, and"
+
+
+def _named_first(answer: Comparison, here: str) -> tuple[str, list[str]] | None:
+    """Return what goes behind a step's sure change of the cause that its longer side finds first, and why it costs, in
+    a sentence of its own; None where that cause is not sure to be of this side alone, or no measure of the change.
+
+    `here`: the baseline's name.
+    """
+    if not answer.alone:
+        return None
+    one = answer.alone[0]
+    finding = one.finding
+    if finding.ms is None or finding.at_most or is_of_one_step(finding) or (finding.low_ms or 0.0) <= 0:
+        return None
+    # a rank's cause is what it has beyond the others: of the part that it is of both sides have much
+    theirs_ms = (one.like_ms or 0.0) if ranks_of(finding) else _other_ms(answer, one)
+    low, high = sorted((abs(answer.low_ms or 0.0), abs(answer.high_ms or 0.0)))
+    if theirs_ms > _NEXT_TO_NOTHING * finding.ms or not low <= finding.ms <= high:
+        return None
+    mine = "it" if one.side == "other" else here
+    who = subject(finding)
+    what = f"{who}, {name(finding)}," if ranks_of(finding) and who != name(finding) else who
+    mean = " in the mean" if is_now_and_then(finding) else ""
+    costs = f", and in {mine} alone {what} {verb(finding)} {cost(finding)}{mean}{provided(finding)}"
+    return costs, [capitalized(why(finding))]
 
 
 def _found_first(answer: Comparison, here: str, there: str) -> list[str]:
