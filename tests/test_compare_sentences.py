@@ -16,6 +16,7 @@ from scalescope.scaling.compare.answer import (
     AmountChange,
     Comparison,
     FoundAlone,
+    GapChange,
     LateChange,
     Noise,
     PartChange,
@@ -150,6 +151,12 @@ def test_a_ranks_cause_that_one_side_alone_has_is_named_with_the_change_that_it_
     first, *further = verdict_sentences(slower)
     assert first.endswith("+50 ms, and in it alone rank 1, more work, costs 53.4 ms (52.3 ms to 54.4 ms).")
     assert len(first.split()) <= MOST_WORDS and "Found" not in " ".join(further)
+    gap = GapChange(
+        rank=1, before="aten::mm", change_ms=53.0, low_ms=52.0, high_ms=54.0, baseline_ms=0.1, other_ms=53.1
+    )
+    stalls = FoundAlone(side="other", finding=replace(STALL, ms=53.4, low_ms=52.3, high_ms=54.4))
+    still = " ".join(verdict_sentences(replace(slower, gaps=[gap], alone=[stalls])))
+    assert "in it alone rank 1, a stalled host, costs 53.4 ms" in still and "stands still" not in still, "once"
     faster = replace(slower, verdict="faster", change_ms=-50.0, low_ms=-93.4, high_ms=-10.2,
                      alone=[FoundAlone(side="baseline", finding=more)])  # fmt: skip
     assert "−50 ms, and in calm alone rank 1, more work, costs 53.4 ms" in verdict_sentences(faster)[0]

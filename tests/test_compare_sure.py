@@ -34,15 +34,17 @@ def moments(rank: int, name: str, *, of_each: int, after: float) -> list[float]:
     return own[::of_each]
 
 
-def run_of(folder: Path, rows: str, stands_still: int | None = None) -> Path:
-    """Return a run of few recorded steps and these rows; in each, a rank's loop stands still, and the other waits."""
+def run_of(folder: Path, rows: str, stands_still: int | None = None, place: str = "aten::ones_like") -> Path:
+    """Return a run of few recorded steps and these rows; in each, a rank's loop stands still before something, and the
+    other waits.
+    """
     shutil.copytree(RUN, folder, ignore=shutil.ignore_patterns("traces", "checkpoints", "analysis.json"))
     (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in STEPS[rows]))
     traces = folder / "traces"
     shutil.copytree(TRACES, traces)
     if stands_still is not None:
         stops = {
-            stands_still: moments(stands_still, "aten::ones_like", of_each=1, after=0.0),
+            stands_still: moments(stands_still, place, of_each=1, after=0.0),
             1 - stands_still: moments(1 - stands_still, "gloo:all_reduce", of_each=3, after=0.5),
         }
         for rank, begins in stops.items():
@@ -66,6 +68,27 @@ def test_a_rank_that_stands_still_in_every_step_is_said_before_that_the_step_is_
     )
     assert further(found).startswith("The whole step: +") and "rank 1" not in further(found)
     assert headline(compare_paths([late], [calm])).startswith("In S rank 1's loop stands still for 15.1 ms")
+
+
+@pytest.mark.parametrize(
+    ("place", "in_loop", "words"),
+    [
+        ("Optimizer.step#AdamW.step", "after_backward", "after the backward pass and before the optimizer's step"),
+        ("DistributedDataParallel.forward", "before_forward",
+         "before the forward pass of DistributedDataParallel"),
+    ],
+)  # fmt: skip
+def test_a_place_is_told_in_the_loops_words_as_an_analysis_tells_it(
+    tmp_path: Path, place: str, in_loop: str, words: str
+) -> None:
+    """*Before Optimizer.step#AdamW.step* was told of 15.0 ms that an analysis places *after the backward pass*."""
+    calm, late = run_of(tmp_path / "A", "clean_1"), run_of(tmp_path / "S", "sleep_15ms_rank1_1", 1, place)
+    for pair in ([calm, late], [late, calm]):
+        found = compare_paths(pair[:1], pair[1:])
+        assert [(one.rank, one.before, one.place) for one in found.gaps] == [(1, place, in_loop)]
+        assert f" ms of nearly every step {words}, " in headline(found)
+    sure = msgspec.structs.replace(compare_paths([calm], [late]), verdict="slower", low_ms=1.0)
+    assert f" in S than in A, {words}" in further(sure)
 
 
 def sleeping(folder: Path, ms: float) -> Path:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from scalescope.records.console import counted
 from scalescope.report.compare.amounts import FAR_APART, amount_words, does_other_work, exchanges
 from scalescope.report.compare.lead import PARTS_OF, is_trifle, lead_sentences, leading
@@ -163,11 +165,12 @@ def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
         told += named[0]
     found = named[1] if named is not None else _found_first(answer, here, there)
     if more_ms is not None:  # what takes longer for that is no part of its own to name
-        own = without_waiting(answer, more_ms)
-        behind, apart = _where(own, 0) if moved(own) else ("", "")
+        free = without_waiting(answer, more_ms)
+        behind, apart = _where(free, 0) if moved(free) else ("", "")
     else:
         behind, apart = _where(answer, 0 if found else MOST_WORDS - len(told.split()))
-    beside = [*(one for one in (waits, *found, apart) if one), *besides(answer, here, there)]
+    own = _without_named(answer) if named is not None else answer
+    beside = [*(one for one in (waits, *found, apart) if one), *besides(own, here, there)]
     if outweighs_the_step(answer):
         often = of_recurring(answer, here, there)
         return [*often, f"Between these steps {told}{behind}", *(one for one in beside if one not in often)]
@@ -205,6 +208,14 @@ def _named_first(answer: Comparison, here: str) -> tuple[str, list[str]] | None:
     mean = " in the mean" if is_now_and_then(finding) else ""
     costs = f", and in {mine} alone {what} {verb(finding)} {cost(finding)}{mean}{provided(finding)}"
     return costs, [capitalized(why(finding))]
+
+
+def _without_named(answer: Comparison) -> Comparison:
+    """Return what is told beside a cause that is named: of a host that stands still, not that it does at its place."""
+    finding = answer.alone[0].finding
+    if finding.code != "host_stall":
+        return answer
+    return msgspec.structs.replace(answer, gaps=[one for one in answer.gaps if one.rank not in ranks_of(finding)])
 
 
 def _found_first(answer: Comparison, here: str, there: str) -> list[str]:

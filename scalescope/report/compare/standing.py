@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing.numbers import figure, listing, milliseconds
-from scalescope.report.text.codes.host_places import called
+from scalescope.report.text.codes.host_places import BEFORE, placed
 from scalescope.scaling.compare.answer import Comparison, GapChange
+from scalescope.scaling.finding import EvidenceRow
 
 #: A loop that stands still for less than this share of what it does on the other side does not stand still there: any
 #: loop does so for some microseconds, and how long is told beside it.
@@ -17,13 +18,15 @@ _NEAR = 0.75
 NO_TRIFLE = 0.1
 #: Two steps that are alike by chance are not known to the microsecond.
 _MOST_DIGITS = 2
+#: What comes behind a step's last operator.
+_END = "the end of the step"
 
 
 def stands_still(gaps: Sequence[GapChange], here: str, there: str) -> str:
     """Return on which side ranks' loops stand still, at which place, and for how long they do on the other."""
     most, others = gaps[0], len(gaps) - len(_alike(gaps))
     (less_ms, less), (more_ms, more) = sorted([(most.baseline_ms, here), (most.other_ms, there)])
-    still = f"In {more} {_whose(gaps)} still for {milliseconds(more_ms)} of nearly every step before {_place(most)}"
+    still = f"In {more} {_whose(gaps)} still for {milliseconds(more_ms)} of nearly every step {_place(most)}"
     elsewhere = f", and for longer or shorter at {counted(others, 'other place')}" if others else ""
     if less_ms >= _NOTHING_BESIDE * more_ms:
         return f"{still}, in {less} for {milliseconds(less_ms)}{elsewhere}"
@@ -42,7 +45,7 @@ def standing(answer: Comparison, here: str, there: str) -> str:
     others = len(answer.gaps) - len(_alike(answer.gaps))
     return (
         f"In nearly every step {_whose(answer.gaps)} still {figure(abs(most.change_ms), digits)} ms {more} "
-        f"({figure(low, digits)} to {figure(high, digits)}) in {there} than in {here}, before {_place(most)}"
+        f"({figure(low, digits)} to {figure(high, digits)}) in {there} than in {here}, {_place(most)}"
         f"{f', and at {others} other places' if others else ''}"
     )
 
@@ -56,7 +59,8 @@ def is_no_trifle(gaps: Sequence[GapChange], answer: Comparison) -> bool:
 def _alike(gaps: Sequence[GapChange]) -> list[GapChange]:
     """Return those of the place that is most of it, one a rank: its figures are near those of the first."""
     first = gaps[0]
-    return [one for one in gaps if one.before == first.before and one.change_ms / first.change_ms >= _NEAR]
+    own = [one for one in gaps if (one.before, one.place) == (first.before, first.place)]
+    return [one for one in own if one.change_ms / first.change_ms >= _NEAR]
 
 
 def _whose(gaps: Sequence[GapChange]) -> str:
@@ -66,4 +70,6 @@ def _whose(gaps: Sequence[GapChange]) -> str:
 
 
 def _place(gap: GapChange) -> str:
-    return called(gap.before) if gap.before is not None else "the end of the step"
+    """Return where a loop stands still, as an analysis says it."""
+    before = gap.before if gap.before is not None else _END
+    return placed(EvidenceRow(kind="operator", name=f"{BEFORE}{before}", place=gap.place))

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from scalescope.scaling.answer_rows import AsMeasured, Basis, PlacesChange, SamplesOfSteps
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import Finding, LoopPlace
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 SCHEMA = 1
@@ -156,6 +156,7 @@ class GapChange(msgspec.Struct, kw_only=True, frozen=True):
 
     rank: int
     before: str | None  # the operator that comes next, or the call that it begins; None: the step's end
+    place: LoopPlace | None = None  # where in the loop that is; None: nothing tells
     change_ms: float  # of the median step
     low_ms: float  # between nine of ten steps of both sides
     high_ms: float

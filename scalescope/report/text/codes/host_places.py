@@ -8,7 +8,8 @@ from scalescope.scaling.finding import EACH_PASS, OWN_THREAD, EvidenceRow, Findi
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 
-_BEFORE = "gap_before "
+#: So begins the name of a row that is of a gap.
+BEFORE = "gap_before "
 _FORWARDS = ("DistributedDataParallel.forward", "FullyShardedDataParallel.forward")
 
 #: Calls whose first operators nobody knows by name.
@@ -43,7 +44,7 @@ def placed(row: EvidenceRow, *, on_cpu: bool = True) -> str:
 
     `on_cpu`: else reading a value waits for the device, too.
     """
-    name = row.name.removeprefix(_BEFORE)
+    name = row.name.removeprefix(BEFORE)
     waits = "" if on_cpu else ", for which it waits for the device"
     reads = {"before": f"right after .item() reads a value{waits}", "after": "", None: ""}[row.read]
     pickles = ", which pickles" if name in OBJECT_COLLECTIVES.values() else ""
@@ -65,7 +66,7 @@ def each_pass(finding: Finding, gaps: EvidenceRow) -> str | None:
     row = next((one for one in finding.evidence if one.name.startswith(EACH_PASS)), None)
     if row is None or row.ms is None or row.calls is None:
         return None
-    before, after = row.name.removeprefix(EACH_PASS).strip(), called(gaps.name.removeprefix(_BEFORE))
+    before, after = row.name.removeprefix(EACH_PASS).strip(), called(gaps.name.removeprefix(BEFORE))
     # autograd's frame around a node says no more than the node
     place = f"before {after}" if before.startswith(ENGINE_FRAMES) else f"between {before} and {after}"
     each = milliseconds(row.ms)

@@ -19,13 +19,16 @@ import numpy as np
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.compare.answer import GapChange, LateChange
-from scalescope.scaling.compare.measurement import Measurement, ranks_in_all
+from scalescope.scaling.compare.measurement import Measurement, Window, ranks_in_all
 from scalescope.scaling.compare.noise import Floats, Mask
+from scalescope.scaling.evidence.host_timeline import host_timeline
+from scalescope.scaling.evidence.loop_places import LoopParts
+from scalescope.scaling.finding import LoopPlace
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, BEFORE_CALL, LOOP_CALLS, backward_begins
 from scalescope.scaling.trace.families import HANDOVER_OPS
-from scalescope.scaling.trace.intervals import Ints, covered_before, union
+from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, difference, union
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.trace import Trace
 
@@ -49,6 +52,8 @@ class _Steps(msgspec.Struct, frozen=True):
     collectives: Ints  # that are handed over at each place
     calls: _Places  # what the loop calls within each place; "" for nothing that has a name
     ahead_ms: Floats  # (steps, places), of `ms` that before the call
+    longest: tuple[Intervals, ...]  # by step, each place's longest idle stretch, in absolute ns
+    windows: tuple[Window, ...]  # by step, whose it is
 
     def called(self, place: int) -> str | None:
         """Return what comes behind a place, as a loop's writer would say it: the call, where its time lies before that,
@@ -56,6 +61,17 @@ class _Steps(msgspec.Struct, frozen=True):
         """
         before = self.ahead_ms[:, place].sum() >= BEFORE_CALL * self.ms[:, place].sum()
         return (self.calls[place] if before else "") or self.places[place] or None
+
+    def in_loop(self, rank: int, place: int) -> LoopPlace | None:
+        """Return where in the loop a place lies, by the steps of the first window that has it; None: nothing tells."""
+        window = self.windows[0]
+        parts = _parts_of(window, rank)
+        if parts is None:
+            return None
+        own = [one for one, of in zip(self.longest, self.windows, strict=True) if of is window]
+        found = [(int(one.starts[place]), int(one.ends[place])) for one in own if one.ends[place] > one.starts[place]]
+        starts, ends = np.array(sorted(found), np.int64).reshape(-1, 2).T
+        return parts.place_of(Intervals(starts, ends), first=place == 0)
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -66,6 +82,7 @@ class _Step(msgspec.Struct, frozen=True):
     collectives: Ints
     calls: _Places
     ahead_ms: Floats
+    longest: Intervals
 
 
 def standing_gaps(
@@ -96,23 +113,27 @@ def _standing_out(rank: int, here: _Steps, there: _Steps, least_ms: float) -> li
     before, after = (np.median(one.ms, axis=0) for one in (here, there))
     longer = (low_after - high >= least_ms) & (low_after >= _TIMES * high)
     shorter = (low - high_after >= least_ms) & (low >= _TIMES * high_after)
+    out = np.flatnonzero((longer | shorter) & (here.collectives == there.collectives)).tolist()
+    sides = [there if after[at] > before[at] else here for at in out]
     return [
         GapChange(
             rank=rank,
-            before=(there if after[at] > before[at] else here).called(at),
+            before=side.called(at),
+            place=side.in_loop(rank, at),
             change_ms=float(after[at] - before[at]),
             low_ms=float(low_after[at] - high[at]),
             high_ms=float(high_after[at] - low[at]),
             baseline_ms=float(before[at]),
             other_ms=float(after[at]),
         )
-        for at in np.flatnonzero((longer | shorter) & (here.collectives == there.collectives)).tolist()
+        for at, side in zip(out, sides, strict=True)
     ]
 
 
 def _steps_of(side: Measurement, rank: int) -> _Steps | None:
     """Return the steps that have the operators of most of them; None where they are too few, or cannot be read."""
     steps: list[_Step] = []
+    windows: list[Window] = []
     apart = max(1, -(-len(side.windows) // _MOST_WINDOWS))
     for window in side.windows[::apart]:
         source = window.traces.get(rank)
@@ -123,17 +144,31 @@ def _steps_of(side: Measurement, rank: int) -> _Steps | None:
             steps += _of_window(trace, build_cpu_timeline(trace, window.only))
         except UserError:
             return None
+        windows += [window] * (len(steps) - len(windows))
     if not steps:
         return None
     usual, _ = Counter(one.places for one in steps).most_common(1)[0]
     alike = [one for one in steps if one.places == usual]
+    whose = tuple(window for window, one in zip(windows, steps, strict=True) if one.places == usual)
     if len(alike) < _LEAST_STEPS:
         return None
     calls, _ = Counter(one.calls for one in alike).most_common(1)[0]
     times, ahead, collectives = (
         np.array([getattr(one, own) for one in alike]) for own in ("ms", "ahead_ms", "collectives")
     )
-    return _Steps(usual, times, np.median(collectives, axis=0).astype(np.int64), calls, ahead)
+    handed = np.median(collectives, axis=0).astype(np.int64)
+    return _Steps(usual, times, handed, calls, ahead, tuple(one.longest for one in alike), whose)
+
+
+def _parts_of(window: Window, rank: int) -> LoopParts | None:
+    """Return the parts of the loop that a rank's trace has; None where it cannot be read, or has no loop."""
+    source = window.traces[rank]
+    try:
+        trace = read_trace(source.path, source.device)
+        host = host_timeline(trace, build_cpu_timeline(trace, window.only).steps)
+    except UserError:
+        return None
+    return LoopParts(host) if host is not None else None
 
 
 def _of_window(trace: Trace, timeline: CpuTimeline) -> list[_Step]:
@@ -167,8 +202,21 @@ def _of_window(trace: Trace, timeline: CpuTimeline) -> list[_Step]:
         opened = np.where(at >= 0, call_starts[at], instants[:-1]) if call_starts.size else instants[:-1]
         ahead = opened - instants[:-1] - (covered_before(busy, opened) - covered_before(busy, instants[:-1]))
         calls = tuple(call_names[one] if one >= 0 else "" for one in at.tolist())
-        found.append(_Step((*called, ""), idle / 1e6, collectives, calls, ahead / 1e6))
+        longest = _longest(difference(Intervals(instants[:1], instants[-1:]), busy), instants)
+        found.append(_Step((*called, ""), idle / 1e6, collectives, calls, ahead / 1e6, longest))
     return found
+
+
+def _longest(idle: Intervals, instants: Ints) -> Intervals:
+    """Return the longest idle stretch of each place, which instants part: an empty one where there is none."""
+    at = np.searchsorted(idle.starts, instants, side="left") - 1
+    cuts = instants[(at >= 0) & (instants < idle.ends[at])] if idle.starts.size else instants[:0]
+    starts, ends = (np.sort(np.concatenate((one, cuts))) for one in idle)
+    place = np.searchsorted(instants, starts, side="right") - 1
+    order = np.argsort(ends - starts, kind="stable")  # of one place the last is kept
+    first, last = instants[:-1].copy(), instants[:-1].copy()
+    first[place[order]], last[place[order]] = starts[order], ends[order]
+    return Intervals(first, last)
 
 
 def _last_begun(call_starts: Ints, instants: Ints) -> Ints:
