@@ -12,6 +12,7 @@ from scalescope.report.advice.unsteady import in_more_windows, measure_again
 from scalescope.report.drawing.numbers import milliseconds, percent, rank_names
 from scalescope.report.sentences import WORTH_SAYING
 from scalescope.report.text import findings as finding_text
+from scalescope.report.text.codes.evidence import is_of_several
 from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.scaling.scaling_loss import cuts_advice, cuts_cost_ms, loss_before
@@ -85,9 +86,9 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if first is not None and _tells_of_waits(run.findings[0]) and first.code == "host_bound":
         return BestAdvice(f"{_where_it_goes(run.findings[0], run)}.")
     if first is not None and run.findings[0].code == "nothing":
-        return BestAdvice(
-            f"{_where_it_goes(run.findings[0], run)}; beyond that, {best_to_do(run, first)}.", finding=first
-        )
+        same = _is_same_cure(run.findings[0], first)
+        at_first = "" if same else f"{_where_it_goes(run.findings[0], run)}; beyond that, "
+        return BestAdvice(f"{at_first}{best_to_do(run, first)}.", finding=first)
     if first is not None:
         more = finding_text.more_steps(run.findings)
         beside = finding_text.beside_waits(run.findings) if first is run.findings[0] else None
@@ -204,11 +205,16 @@ def _tells_of_waits(finding: Finding) -> bool:
     return finding.code == "nothing" and finding.remedy is not None and finding.remedy.cure == "profile_longer"
 
 
+def _is_same_cure(one: Finding, other: Finding) -> bool:
+    """Tell whether both are mended by the same: then it is said once, with what it brings."""
+    return one.remedy is not None and other.remedy is not None and one.remedy.cure == other.remedy.cure
+
+
 def _where_it_goes(finding: Finding, run: RunAnalysis) -> str:
     """Return what helps where no cause is found: about what the first sentence says that the step goes to, with how
     much that is where it is transfer.
     """
-    told = f"{cure_text(finding.remedy)}; " if finding.remedy is not None else ""
+    told = f"{cure_text(finding.remedy, is_of_several(finding))}; " if finding.remedy is not None else ""
     sent = next((row for row in finding.evidence if row.name == EXPOSED_TRANSFER), None)
     if sent is not None and finding.remedy is not None and finding.remedy.cure == "send_less":
         bound = replace(finding, ms=sent.ms, fraction=sent.share, at_most=True)

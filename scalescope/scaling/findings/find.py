@@ -125,7 +125,7 @@ def find(scene: Scene) -> list[Finding]:
     found = with_shared_cores(scene, found) if all(map(is_no_fault, bare)) else found
     found = ranked([*found, *(bare if not any(map(is_known, found)) else ())], in_range=in_range)
     found = ranked([*found, *unsteady(scene, found)], in_range=in_range)
-    told = [nothing(scene), *found]
+    told = [nothing(scene, found), *found]
     on_cpus = scene.analysis.activity == "cpu"
     # the job's own steps may yet tell that a rank is not late; where they do not, `keep` takes `nothing` away
     lasting = [one for one in told if not (on_cpus and may_be_ruled_out(one))]

@@ -49,8 +49,10 @@ _COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
 _IDLE = ("idle_data", "idle_launch", "idle_queued")
 
 
-def nothing(scene: Scene) -> Finding:
-    """Return the finding of a step without any other: nothing between the devices is wrong."""
+def nothing(scene: Scene, found: Sequence[Finding] = ()) -> Finding:
+    """Return the finding of a step without any other: nothing between the devices is wrong. `found`: what is beside it,
+    which is little.
+    """
     analysis = scene.analysis
     compute = scene.share_ms("compute")
     rows = [EvidenceRow(kind="figure", name="compute", ms=compute, share=compute / scene.step_ms)]
@@ -75,7 +77,7 @@ def nothing(scene: Scene) -> Finding:
         low_ms=None,
         high_ms=None,
         evidence=tuple(rows),
-        remedy=Remedy(cure=_cure(scene, wasteful, rows)),
+        remedy=Remedy(cure=_cure(scene, wasteful, rows, found)),
         backed="replay",
     )
 
@@ -118,14 +120,29 @@ def _are_transfer(rows: Sequence[EvidenceRow]) -> bool:
     return any(row.name == EXPOSED_TRANSFER for row in rows) and not _are_waits(rows)
 
 
-def _cure(scene: Scene, wasteful: Sequence[EvidenceRow], rows: Sequence[EvidenceRow]) -> Cure:
+def _cure(scene: Scene, wasteful: Sequence[EvidenceRow], rows: Sequence[EvidenceRow], found: Sequence[Finding]) -> Cure:
     """Return what mends the costliest habit that a setting mends, in the settings' own framework; else what has to do
-    with what is said first: of waits, what tells whose they are, and of transfer, to send less.
+    with what is said first: of waits, what tells whose they are, of transfer, to send less, and of idle time, what the
+    most of it is.
     """
     mended = [row for row in wasteful if row.name in _CURES]
-    if not mended or scene.analysis.framework != "torch":
-        return "profile_longer" if _are_waits(rows) else "send_less" if _are_transfer(rows) else "faster_kernels"
-    return _CURES[max(mended, key=lambda row: row.ms or 0.0).name]
+    if mended and scene.analysis.framework == "torch":
+        return _CURES[max(mended, key=lambda row: row.ms or 0.0).name]
+    if _are_waits(rows):
+        return "profile_longer"
+    if _are_transfer(rows):
+        return "send_less"
+    names = [row.name for row in rows]
+    return _idle_cure(scene, found) if IDLE in names and EXPOSED not in names else "faster_kernels"
+
+
+def _idle_cure(scene: Scene, found: Sequence[Finding]) -> Cure:
+    """Return what has to do with most of the time in which nothing runs: no faster operator shortens that."""
+    most = max(_IDLE, key=lambda part: scene.share_ms(part) - scene.for_longer_ones_ms(part))
+    if most != "idle_launch":
+        return "load_ahead" if most == "idle_data" else "profile_longer"
+    launching = next((one for one in found if one.code == "host_bound" and one.remedy is not None), None)
+    return launching.remedy.cure if launching is not None and launching.remedy is not None else "look_at_host"
 
 
 def tell_kinds(run: RunAnalysis) -> None:
