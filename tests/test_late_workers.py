@@ -63,5 +63,18 @@ def test_profiled_steps_that_found_batches_ready_are_no_job_that_ran_unevenly() 
 def test_what_to_do_is_said_of_a_replay_that_is_some_per_cent_off_too() -> None:
     """*On 2 CPU ranks the profiled steps are not like the mean one* was all that *What to do next* began with."""
     (panel,) = advice_panels(data_of_traces([run_of(LATE_WORKERS)], "traces"))
-    assert panel.sentence.startswith("Most would come of: make batches faster than the job takes them: 68.8 ms")
+    most = "Most would come, on rank 1, of: make batches faster than the job takes them: 68.8 ms"
+    assert panel.sentence.startswith(most), panel.sentence
     assert "Causes that are there are priced all the same" in panel.sentence
+
+
+def test_a_page_says_on_which_rank_to_begin_as_a_terminal_does() -> None:
+    """*What may help most, on rank 1* stood on the terminal, and on the page *most would come of: make batches faster*,
+    as if all ranks' workers were slow.
+    """
+    run = run_of(LATE_WORKERS)
+    (panel,) = advice_panels(data_of_traces([run], "traces"))
+    assert run_verdict(run).advice_title.endswith(", on rank 1") and ", on rank 1, of: " in panel.sentence
+    of_all = run_of(replace(LATE_WORKERS, rank=None))
+    (panel,) = advice_panels(data_of_traces([of_all], "traces"))
+    assert run_verdict(of_all).begins_on is None and "on rank" not in panel.sentence.split(".")[0]

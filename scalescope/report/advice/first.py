@@ -90,11 +90,10 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         at_first = "" if same else f"{_where_it_goes(run.findings[0], run)}; beyond that, "
         return BestAdvice(f"{at_first}{best_to_do(run, first)}.", finding=first)
     if first is not None:
-        more = finding_text.more_steps(run.findings)
         beside = finding_text.beside_waits(run.findings) if first is run.findings[0] else None
         besides = f"; beside that, {finding_text.todo(beside, run)}" if beside is not None else ""
-        on_rank = None if more or first.ranks else first.rank
-        return BestAdvice(f"{best_to_do(run, first, more=True)}{besides}.", on_rank=on_rank, finding=first)
+        told = f"{best_to_do(run, first, more=True)}{besides}."
+        return BestAdvice(told, on_rank=begins_on(run.findings, first), finding=first)
     if run.advice and run.advice[0].what:  # schema 1
         return BestAdvice(f"{advice_sentence(run.advice[0])}.")
     if slowed_by_profiling(run) and not _knows_as_run(run):
@@ -105,6 +104,13 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         tried = "No setting that the replay can try is sure to bring 0.5% of the step."
         return BestAdvice(f"{remedy} {tried}", is_remedy=True)
     return BestAdvice(remedy, is_remedy=True)
+
+
+def begins_on(findings: Sequence[Finding], first: Finding) -> int | None:
+    """Return the one rank on which the advice about the `first` finding begins; None where it is for several, or more
+    steps are to be profiled before.
+    """
+    return None if first.ranks or finding_text.more_steps(findings) else first.rank
 
 
 def remedy_of_growth(fall: Waterfall, runs: Sequence[RunAnalysis]) -> str:

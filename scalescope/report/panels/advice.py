@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.report.advice.first import first_of_series
+from scalescope.report.advice.first import begins_on, first_of_series
 from scalescope.report.advice.unsteady import is_unsteady_series, measure_again
 from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, percent, rank_numbers
 from scalescope.report.drawing.panel import Panel
@@ -197,14 +197,20 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
         told = "" if doubt else told
     else:
         alone = (bool(doubt) and not is_late(first)) or leads(answer) or answer.growing is not None
-        told = f"{best_to_do(answer, first)}{_mark(answer, data)}."
+        mended = best_to_do(answer, first)
+        told = f"{mended}{_mark(answer, data)}."
         # where the first card has other advice than to measure again, it is this, in this order
         unsure = unsteady or answer.findings[0].code == "profiler_cost"
         same = unsure or told == (card := _first(answer, data))
+        rank = begins_on(answer.findings, first) if same or card.startswith(mended) else None
+        where = "" if rank is None else f", on rank {rank}"  # as on a terminal
         if same:
-            told = f"{'Of the profiled steps alone, most' if alone else 'Most'} would come of: {told}"
+            most = f"come{where}{',' if where else ''} of"
+            told = f"{'Of the profiled steps alone, most' if alone else 'Most'} would {most}: {told}"
+        elif alone:
+            told = f"Of the profiled steps alone{where}: {card}"
         else:
-            told = f"Of the profiled steps alone: {card}" if alone else capitalized(card)
+            told = f"On rank {rank}: {card}" if where else capitalized(card)
     if first is None or answer.unpriced is not None:
         telling = [told, f"How far to trust that: {held}"] if replay.faithful and told else [capitalized(held), told]
     else:
