@@ -124,5 +124,6 @@ def test_the_first_advice_is_against_what_the_first_sentence_names() -> None:
                         at_most=True, remedy=Remedy(cure="compile"))  # fmt: skip
     run = msgspec.structs.replace(run_answer("gpt_small-n4", 4), replay=REPLAYED, findings=[stall, launching])
     verdict = run_verdict(run)
-    assert "rank 0 may cost 11.0 ms" in verdict.headline
-    assert verdict.advice.startswith("find what holds that host up: 11.0 ms") and ", or nothing" in verdict.advice
+    assert "one step of 6 took 66.2 ms longer on rank 0" in verdict.headline
+    assert verdict.advice.startswith("profile more steps (active=20): ") and verdict.advice.endswith(", or nothing.")
+    assert ": find what holds that host up: 11.0 ms" in verdict.advice and "aunch less" not in verdict.advice

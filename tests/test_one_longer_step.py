@@ -41,14 +41,24 @@ def _told(path: Path) -> RunAnalysis:
 
 def test_a_host_that_stands_still_for_most_of_a_step_once_is_told_with_how_often_that_was(tmp_path: Path) -> None:
     """Of a step of seven that was 126 ms longer than the others' 147 on rank 0, plain traces told *nothing runs for
-    18.0 ms of the 155.1 ms step, and no single cause of it is found*, and torch.compile was advised.
+    18.0 ms of the 155.1 ms step, and no single cause of it is found*, and torch.compile was advised. Then a job whose
+    other steps were even began with *rank 0 may cost 10.7 ms a step in the mean, or nothing*.
     """
     run = _told(_traces(tmp_path / "once", 75.0))
     stall = next(one for one in run.findings if is_now_and_then(one))
     assert (stall.code, stall.rank, stall.low_ms) == ("host_stall", 0, 0.0)
     verdict = run_verdict(run)
-    assert "rank 0 may cost" in verdict.headline and "In 1 of 7 profiled steps its host" in verdict.headline
+    assert ": one step of 7 took 75.0 ms longer on rank 0, which tells nothing of the others. " in verdict.headline
+    assert "In 1 of 7 profiled steps its host" in verdict.headline and "may cost" not in verdict.headline
+    assert verdict.advice.startswith("profile more steps") and verdict.advice_title == "What may help most"
     assert "no single cause" not in verdict.text and "operators themselves" not in verdict.text, verdict.text
+
+
+def test_what_is_in_two_steps_is_told_by_what_it_may_cost(tmp_path: Path) -> None:
+    run = _told(_traces(tmp_path / "once", 75.0))
+    stall = next(one for one in run.findings if is_now_and_then(one))
+    rows = [msgspec.structs.replace(row, calls=2.0) if row.calls == 1 else row for row in stall.evidence]
+    assert "rank 0 may cost" in headline(msgspec.structs.replace(stall, evidence=tuple(rows)), 109.6, 2)
 
 
 def test_what_is_no_more_than_hosts_are_held_up_for_by_chance_is_no_step_of_its_own(tmp_path: Path) -> None:

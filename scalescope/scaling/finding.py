@@ -428,6 +428,11 @@ def is_of_one_step(finding: Finding) -> bool:
     return any(row.name == IN_STEPS and row.value == 1 for row in finding.evidence)
 
 
+def is_once(finding: Finding) -> bool:
+    """Tell whether a cause is there in one of several steps: it may be the only such one in thousands."""
+    return any(row.name == IN_STEPS and row.calls == 1 and (row.value or 0) > 1 for row in finding.evidence)
+
+
 def is_all_of_it(finding: Finding) -> bool:
     """Tell whether a finding is all the transfer that nothing hides, of which nothing tells that any is needless: what
     the job is, and no fault of it.

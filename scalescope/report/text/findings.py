@@ -25,6 +25,7 @@ from scalescope.scaling.finding import (
     EXPOSED,
     GOES_WITH_IT,
     IDLE,
+    IN_STEPS,
     ON_THE_DEVICE,
     STEADY_STEPS,
     UNTOLD_WAITS,
@@ -39,6 +40,7 @@ from scalescope.scaling.finding import (
     is_lost_in_noise,
     is_now_and_then,
     is_of_one_step,
+    is_once,
     is_within_noise,
     ranks_of,
 )
@@ -216,6 +218,8 @@ def headline(
     if is_within_noise(finding) and is_certain(finding):
         how_much = _HOW_MUCH.get(finding.code, "how much, the noise hides")
         return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; {how_much}."
+    if is_within_noise(finding) and is_once(finding):
+        return f"{with_cause(_one_step_of(finding), because(finding))}."
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         size = up_to(finding) if beside else cost(finding)
@@ -227,6 +231,13 @@ def headline(
         )
     told = f"{subject(finding)} {verb(finding)} {cost(finding)} {whole}{provided(finding)}"
     return f"{with_cause(told, because(finding))}{_why_more(finding)}{then_the_latest(finding)}."
+
+
+def _one_step_of(finding: Finding) -> str:
+    """Return by how much one step of many is longer, which is no cost of the others, in words."""
+    row = next(row for row in finding.evidence if row.name == IN_STEPS)
+    longer = f"{milliseconds(row.ms or 0.0)} longer{f' on rank {finding.rank}' if finding.rank is not None else ''}"
+    return f"one step of {row.value:.0f} took {longer}, which tells nothing of the others"
 
 
 #: What a cause that is there for sure may cost nothing for, but for noise: what it hides behind.
@@ -339,7 +350,8 @@ def more_steps(findings: Sequence[Finding]) -> str:
     done first brings anything; "" where they do not.
     """
     hidden, first = hidden_by_noise(findings), first_to_do(findings)
-    if hidden is None and first is not None and is_lost_in_noise(first):
+    once = first is not None and is_within_noise(first) and is_once(first)
+    if hidden is None and first is not None and (is_lost_in_noise(first) or once):
         return f"{_MORE}: these do not tell whether what follows brings anything: "
     if hidden is None or hidden.ms is None:
         return ""
