@@ -54,10 +54,13 @@ def test_a_host_that_stands_still_for_most_of_a_step_once_is_told_with_how_often
     assert "no single cause" not in verdict.text and "operators themselves" not in verdict.text, verdict.text
 
 
-def test_what_is_in_two_steps_is_told_by_what_it_may_cost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("steps", "of"), [(2.0, 7.0), (1.0, 3.0)])
+def test_what_is_in_two_steps_or_in_one_of_few_is_told_by_what_it_may_cost(
+    steps: float, of: float, tmp_path: Path
+) -> None:
     run = _told(_traces(tmp_path / "once", 75.0))
     stall = next(one for one in run.findings if is_now_and_then(one))
-    rows = [msgspec.structs.replace(row, calls=2.0) if row.calls == 1 else row for row in stall.evidence]
+    rows = [msgspec.structs.replace(row, calls=steps, value=of) if row.calls == 1 else row for row in stall.evidence]
     assert "rank 0 may cost" in headline(msgspec.structs.replace(stall, evidence=tuple(rows)), 109.6, 2)
 
 

@@ -428,9 +428,9 @@ def is_of_one_step(finding: Finding) -> bool:
     return any(row.name == IN_STEPS and row.value == 1 for row in finding.evidence)
 
 
-def is_once(finding: Finding) -> bool:
-    """Tell whether a cause is there in one of several steps: it may be the only such one in thousands."""
-    return any(row.name == IN_STEPS and row.calls == 1 and (row.value or 0) > 1 for row in finding.evidence)
+def is_once(finding: Finding, many: int = 5) -> bool:
+    """Tell whether a cause is there in one of many steps: it may be the only such one in thousands."""
+    return any(row.name == IN_STEPS and row.calls == 1 and (row.value or 0) >= many for row in finding.evidence)
 
 
 def is_all_of_it(finding: Finding) -> bool:
