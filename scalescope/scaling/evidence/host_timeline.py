@@ -23,6 +23,8 @@ Mask = npt.NDArray[np.bool_]
 
 #: Shorter gaps are what Python takes between operators, ns.
 SHORTEST_GAP_NS = 20_000
+#: What Inductor records around a compiled graph, by the hash of its code, in which each rank's device stands.
+_GRAPH = re.compile(r"(## Call CompiledFxGraph) \w+ ##")
 #: What a gap lies inside of in which Python collects its garbage, as if that were an operator.
 COLLECTOR = "scalescope:gc"
 
@@ -97,7 +99,11 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
     if not len(operators) and not len(calls):
         return None
     annotations = _spans(trace.annotations, threads[:1], base)
-    names, operators = _with_object_collectives(trace.names, operators, threads[0])
+    names, canonical = _whichever_graph(trace.names)
+    operators, annotations = (
+        msgspec.structs.replace(one, name=canonical[one.name]) for one in (operators, annotations)
+    )
+    names, operators = _with_object_collectives(names, operators, threads[0])
     collections = _collections(trace, threads)
     names = [*names, COLLECTOR] if collections.starts.size else names
     own = np.array([PROFILER_STEP.match(name) is None for name in trace.names], bool)
@@ -135,6 +141,16 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
         collections=collections,
         still=_long_enough(instants),
     )
+
+
+def _whichever_graph(names: list[str]) -> tuple[list[str], Ids]:
+    """Return names without the hashes of compiled graphs, and of each the number of the first that is called so.
+
+    The same graph has another hash on each rank: nothing of one rank's would ever be found on the others.
+    """
+    called = [_GRAPH.sub(r"\1 ##", name) for name in names]
+    first: dict[str, int] = {}
+    return called, np.array([first.setdefault(name, at) for at, name in enumerate(called)], np.int32)
 
 
 def _collections(trace: Trace, threads: list[int]) -> Intervals:

@@ -36,6 +36,7 @@ from scalescope.scaling.findings.prices.longer_sequences import of_longer_sequen
 from scalescope.scaling.findings.prices.may_go import with_what_may_go
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.findings.prices.profiled_pace import up_to_profiled_pace
+from scalescope.scaling.findings.prices.short_gaps import as_long_as_they_are
 from scalescope.scaling.findings.prices.sound import sound
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.replay.change import Change
@@ -165,7 +166,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
         else _now_and_then(scene, one, ms, one.seen, alone=sum(other.seen is not None for other in candidates) == 1)
         for one, ms, own in zip(candidates, shares, told, strict=True)
     ]
-    gains = [of_longer_sequences(scene, _of_one_window(scene, one)) for one in gains]
+    gains = [as_long_as_they_are(of_longer_sequences(scene, _of_one_window(scene, one))) for one in gains]
     gains = up_to_profiled_pace(scene, beside_the_known_step(scene, gains, whole))
     gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
     gains = beside_full_devices(scene, gains)
