@@ -3,8 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
+from scalescope.report.text.findings import headline_of_all
 from scalescope.scaling.finding import Cure, EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding_order import are_little_at_most, behind_what_is_known
+from scalescope.scaling.finding_order import (
+    are_little_at_most,
+    behind_what_is_known,
+    without_little_launching,
+    worth_leading,
+)
+from scalescope.scaling.findings.derived import led
 
 
 def test_what_a_clean_loop_sends_comes_before_less_python_that_may_run_between_its_operators() -> None:
@@ -82,3 +89,47 @@ def test_small_buckets_that_cost_a_hundredth_at_most_make_no_headline_of_launchi
     for told in (replace(buckets, ms=3.0, high_ms=3.0), replace(buckets, rank=1)):
         assert not are_little_at_most([python, told], 138.9, on_cpus=True)
     assert not are_little_at_most([python, buckets], 138.9)
+
+
+def _launching(ms: float, launches: float, step_ms: float) -> Finding:
+    return Finding(code="host_bound", ms=ms, low_ms=0.9 * ms, high_ms=ms, fraction=ms / step_ms, backed="replay",
+                   at_most=True, evidence=(EvidenceRow(kind="figure", name="launches", calls=launches),),
+                   remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
+
+
+def test_what_launching_takes_on_busy_cores_leads_nothing_and_is_listed() -> None:
+    """*Launching costs at most 13.4 ms of the 138.4 ms step*, 19 µs an operator, was said first of a healthy job, in
+    which loading costs 3.2 ms (2.9 to 3.8) for sure.
+    """
+    launching = _launching(13.4, 721.0, 138.4)
+    loading = Finding(code="data_loading", ms=3.2, low_ms=2.9, high_ms=3.8, fraction=0.023, backed="replay",
+                      remedy=Remedy(cure="load_ahead", on_cpu=True))  # fmt: skip
+    assert behind_what_is_known([launching, loading], 138.4) == [loading, launching]
+    assert without_little_launching([loading, launching], 138.4) == [loading, launching], "9.7% are worth a line"
+    assert are_little_at_most([launching], 138.4, on_cpus=True), "nothing else is found: nothing is wrong"
+    for more in (_launching(13.4, 500.0, 138.4), _launching(24.0, 1200.0, 138.4)):  # 27 µs an operator; 17% of the step
+        assert behind_what_is_known([more, loading], 138.4) == [more, loading]
+        assert not are_little_at_most([more], 138.4, on_cpus=True)
+    assert not are_little_at_most([launching], 138.4), "a device waits for its host no longer than it has to"
+    quiet = _launching(8.2, 741.0, 95.5)
+    assert without_little_launching([loading, quiet], 95.5) == [loading], "11 µs an operator are no news beside it"
+
+
+def test_launching_that_any_eager_step_of_cpus_has_is_no_answer_to_what_noise_leaves_open() -> None:
+    """*Launching costs at most 8.2 ms* was said first where a rank may cost 13.9 ms (0.0 to 43.8), or nothing."""
+    launching = _launching(8.2, 337.0, 145.3)
+    noise = Finding(code="slower_compute", rank=0, ms=13.9, low_ms=0.0, high_ms=43.8, fraction=0.095, backed="replay")
+    assert worth_leading([noise, launching]) is None and led([noise, launching]) == [noise, launching]
+    told = headline_of_all([noise, launching], 145.3, 2, "79.3% of the step is compute.")
+    assert told.text == "no rank stands out from the noise: 79.3% of the step is compute." and told.is_otherwise
+    on_gpus = replace(launching, remedy=Remedy(cure="compile"))
+    assert worth_leading([noise, on_gpus]) is on_gpus and led([noise, on_gpus]) == [on_gpus, noise]
+    much = _launching(30.0, 337.0, 145.3)
+    assert worth_leading([noise, much]) is much
+
+
+def test_launching_leads_where_no_noise_is_above_it_but_a_trifle_beside_it() -> None:
+    """Cheaper batches, of 2.4 ms, may be advised before launching of 8.1 ms that is listed first only for noise."""
+    launching = _launching(8.1, 1718.0, 124.3)
+    trifle = Finding(code="data_loading", ms=2.4, low_ms=1.4, high_ms=2.9, fraction=0.019, backed="replay")
+    assert worth_leading([launching, trifle]) is launching

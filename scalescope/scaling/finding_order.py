@@ -39,6 +39,8 @@ _LITTLE_ON_CPUS = 0.08
 #: So much of it behind each operator, µs, is what launching takes in any eager step: 6 to 13 in healthy jobs of three
 #: scripts, of which it made 5% to 9%. A step is about it where its operators are short: it made 28% and more of such.
 _LAUNCHING_US, _LITTLE_OF_LAUNCHING = 15.0, 0.15
+#: … and up to so much on cores that others have, too: 19 and 24 in healthy jobs. It is listed there, and leads nothing.
+_LAUNCHING_OF_BUSY_US = 25.0
 #: What all ranks have and is known for sure is no headline below this share of the step where hosts compute: batches of
 #: the loop's own making cost 1.0% to 1.5% of healthy steps, whose medians differ by 4% from one run to the next.
 _TRIFLE_ON_CPUS = 0.02
@@ -94,8 +96,17 @@ def worth_leading(findings: Sequence[Finding]) -> Finding | None:
     """
     told = [one for one in findings if one.ms is not None]
     least = _FAR_BELOW * max(map(weight, told), default=0.0)
+    noise = max((weight(one) for one in told if is_lost_in_noise(one)), default=0.0)
     sure = [one for one in told if is_certain(one) or not is_within_noise(one)]
+    sure = [one for one in sure if weight(one) > noise or not _is_usual_on_cpus(one)]
     return next((one for one in sure if weight(one) >= least or _is_counted_and_no_trifle(one)), None)
+
+
+def _is_usual_on_cpus(one: Finding) -> bool:
+    """Tell whether it is launching that any eager step of CPUs has, which is no answer to what noise leaves open."""
+    if one.remedy is None or not one.remedy.on_cpu or not one.fraction or one.ms is None:
+        return False
+    return is_usual_launching(one, one.ms / one.fraction)
 
 
 def _is_counted_and_no_trifle(finding: Finding) -> bool:
@@ -150,13 +161,13 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
     return all(_is_little(one, max(little_ms, _little_between_ms(one, step_ms) if on_cpus else 0.0)) for one in told)
 
 
-def _little_between_ms(one: Finding, step_ms: float) -> float:
+def _little_between_ms(one: Finding, step_ms: float, usual_us: float = _LAUNCHING_OF_BUSY_US) -> float:
     """Return up to what weight, ms, a bound on hosts is no more than any eager step has between operators; else 0."""
     if one.code != "host_bound":
         return 0.0
     launches = next((row.calls or 0.0 for row in one.evidence if row.name == "launches"), 0.0)
     plain = one.remedy is None or one.remedy.cure == "compile"  # else it is known what else they do there
-    lean = plain and 1e3 * (one.ms or 0.0) <= _LAUNCHING_US * launches
+    lean = plain and 1e3 * (one.ms or 0.0) <= usual_us * launches
     return (_LITTLE_OF_LAUNCHING if lean else _LITTLE_ON_CPUS) * step_ms
 
 
@@ -199,6 +210,13 @@ def is_usual_launching(one: Finding, step_ms: float) -> bool:
     return one.code == "host_bound" and _is_little(one, _little_between_ms(one, step_ms))
 
 
+def is_no_news(one: Finding, step_ms: float) -> bool:
+    """Tell whether it is a bound of what hosts do between operators, and no more than an eager step of a quiet machine
+    has, which is not even listed beside a cause that is sure.
+    """
+    return one.code == "host_bound" and _is_little(one, _little_between_ms(one, step_ms, _LAUNCHING_US))
+
+
 def without_little_launching(findings: Sequence[Finding], step_ms: float) -> list[Finding]:
     """Return findings of ranks on CPUs without a bound of what hosts do between operators that is as little as any
     eager step has, where what comes first is another cause that is sure: beside that it is no news.
@@ -206,7 +224,7 @@ def without_little_launching(findings: Sequence[Finding], step_ms: float) -> lis
     first = next(iter(findings), None)
     if first is None or first.code == "nothing" or first.at_most or (first.low_ms or 0.0) <= 0:
         return list(findings)
-    return [one for at, one in enumerate(findings) if at == 0 or not is_usual_launching(one, step_ms)]
+    return [one for at, one in enumerate(findings) if at == 0 or not is_no_news(one, step_ms)]
 
 
 def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Finding]:

@@ -60,7 +60,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     if analysis.activity == "cpu":
         told = behind_what_is_known(told, step_ms)
     told = all_sound(told, _longest_ms(analysis))
-    fitted = [_fitted(one, analysis) for one in led(worth_telling(told, on_cpus=analysis.activity == "cpu"))]
+    fitted = led([_fitted(one, analysis) for one in worth_telling(told, on_cpus=analysis.activity == "cpu")])
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)
