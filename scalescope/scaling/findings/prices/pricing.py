@@ -63,7 +63,8 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
         shares = _shares(scene, kept)
     kept = _that_show(scene, together, kept)
     gains = [_as_if_all_wait(scene, _down_to_devices(scene, one)) for one in _with_intervals(scene, kept, shares)]
-    gains = [as_others_are_recorded(scene, one) for one in each_loaded_once(scene, latest_first(scene, gains))]
+    gains = [as_long_as_they_are(one) for one in latest_first(scene, gains)]
+    gains = [as_others_are_recorded(scene, one) for one in each_loaded_once(scene, gains)]
     gains = [with_what_may_go(scene, one, removals_of(kept)) for one in gains]
     context = removals_of(kept)
     changing = [one for one in candidates if one.change is not None]
@@ -166,7 +167,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
         else _now_and_then(scene, one, ms, one.seen, alone=sum(other.seen is not None for other in candidates) == 1)
         for one, ms, own in zip(candidates, shares, told, strict=True)
     ]
-    gains = [as_long_as_they_are(of_longer_sequences(scene, _of_one_window(scene, one))) for one in gains]
+    gains = [of_longer_sequences(scene, _of_one_window(scene, one)) for one in gains]
     gains = up_to_profiled_pace(scene, beside_the_known_step(scene, gains, whole))
     gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
     gains = beside_full_devices(scene, gains)
