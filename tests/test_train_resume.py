@@ -6,7 +6,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +17,6 @@ from scalescope.records.files import read_rows
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.train.strategies.base import Strategy
-from scalescope.train.strategies.host_copy import HostCopy
 from tests.faults import FAULTS
 from tests.made_once import made_once
 from tests.train_runs import SMALL_GPT, ranks_of, start_in_world, train_in_world, wait_for
@@ -170,7 +168,6 @@ def test_the_thread_that_writes_stands_on_its_ranks_own_device_and_not_in_the_st
     """A thread of Python's begins on device 0; which calls it makes is all that can be seen without one."""
     strategy = Strategy.__new__(Strategy)
     strategy.device = torch.device("cuda", 1)
-    strategy.host_copy = HostCopy(torch.device("cpu"))
     monkeypatch.setattr(strategy, "state", lambda: {"weight": torch.ones(3)}, raising=False)
     reported: list[tuple[str, object, str]] = []
 
@@ -189,25 +186,3 @@ def test_the_thread_that_writes_stands_on_its_ranks_own_device_and_not_in_the_st
     device = strategy.device
     assert [call[:2] for call in reported] == [("set_device", device), ("Stream", device), ("set_stream", device)]
     assert {thread for _, _, thread in reported} == {"checkpoint_0"}
-
-
-def test_the_copy_that_is_written_takes_the_same_memory_in_each_save_and_is_not_overwritten_before() -> None:
-    """Each save took fresh memory: 1.3 GB of it for a state of 1.3 GB."""
-    weight, copy = torch.randn(1000), HostCopy(torch.device("cpu"))
-    state = {"network": {"weight": weight, "half": weight[500:]}, "step": 3}
-    first = copy.take(state)
-    kept, at = first["network"]["weight"].clone(), first["network"]["weight"].data_ptr()
-    assert torch.equal(kept, weight) and at != weight.data_ptr() and first["step"] == 3
-    writing: Future[object] = Future()
-    copy.lend(writing)
-    weight.add_(1)
-    taken: list[dict[str, dict[str, torch.Tensor]]] = []
-    thread = threading.Thread(target=lambda: taken.append(copy.take(state)))
-    thread.start()
-    thread.join(0.2)
-    assert thread.is_alive() and torch.equal(first["network"]["weight"], kept)
-    writing.set_exception(OSError("no room"))
-    thread.join(60)
-    network = taken[0]["network"]
-    assert torch.equal(network["weight"], weight) and torch.equal(network["half"], weight[500:])
-    assert network["weight"].data_ptr() == at

@@ -17,7 +17,6 @@ from scalescope.train.models.network import Network
 from scalescope.train.models.precision import Precision
 from scalescope.train.settings import OptimizerConfig
 from scalescope.train.strategies.config import StrategyConfig
-from scalescope.train.strategies.host_copy import HostCopy
 from scalescope.train.strategies.optimizers import build_optimizer, clip_gradients, learning_rate, set_learning_rate
 from scalescope.train.strategies.own_time import at_end_of_backward
 
@@ -60,7 +59,6 @@ class Strategy(Generic[Own]):
         self.module = self.wrap()
         self.optimizer = self.build_optimizer()
         self.arrive: Callable[[], None] = lambda: None
-        self.host_copy = HostCopy(device)
 
     def wrap(self) -> nn.Module:
         """Return the module that trains."""
@@ -131,12 +129,15 @@ class Strategy(Generic[Own]):
     def save_in_background(self, path: Path, group: dist.ProcessGroup) -> "Future[object]":
         """Copy the state to the host, and return the future of its being written by a thread, with `group` its own."""
         import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-        on_host = self.host_copy.take(self.state())
+        # neither pinned nor shared memory, neither a thread nor a stream of its own; the last one's name has changed
+        stager = DefaultStager(StagingOptions(False, False, False, False))
+        on_host = stager.stage(self.state())  # which the device has made when it returns
         writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=self._stand_aside)
         future: Future[object] = writer.submit(dcp.save, on_host, checkpoint_id=path, process_group=group)
         writer.shutdown(wait=False)
-        self.host_copy.lend(future)
+        future.add_done_callback(lambda _: stager.close())
         return future
 
     def _stand_aside(self) -> None:
