@@ -11,7 +11,7 @@ import pytest
 from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
-from scalescope.scaling.answer_rows import PARTS, Split, StepSplit
+from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.finding import Finding
@@ -72,12 +72,8 @@ def test_hosts_that_other_work_slowed_while_recorded_cost_a_given_step_nothing_t
         run.steps.append(split(0, step, compute=26.0, exposed_wait=1.0 + late))
         run.steps.append(split(1, step, compute=26.0, idle_launch=1.0 + late, exposed_wait=0.0))
         run.steps[-1].host_pace = 1.8 if late else 1.0
-    as_run = Split(rank=0, window_ms=step_ms, compute_ms=26.0, exposed_transfer_ms=0.0, exposed_wait_ms=0.0,
-                   exposed_unsplit_ms=0.0, exposed_memory_ms=0.0, idle_data_ms=0.0, idle_launch_ms=step_ms - 26.0,
-                   idle_queued_ms=0.0)  # fmt: skip
-    run.as_run = AsRun(step_ms=step_ms, low_ms=step_ms, high_ms=step_ms, source="given", untraced_by="given",
-                       steps=1, ranks=[as_run, msgspec.structs.replace(as_run, rank=1)])  # fmt: skip
-    assert [one.code for one in with_now_and_then([], run)] == told
+    told_of = with_now_and_then([], run, room_ms=step_ms - 26.0)
+    assert [one.code for one in told_of] == told
 
 
 @pytest.mark.parametrize(

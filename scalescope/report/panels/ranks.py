@@ -8,7 +8,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
-from scalescope.report.panels.on_cores import on_cores_clause
+from scalescope.report.panels.compute_lines import on_cores_clause
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, partition_table, run_label, step_split_table

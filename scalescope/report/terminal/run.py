@@ -15,9 +15,8 @@ from scalescope.report.as_run import (
 )
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure
-from scalescope.report.panels.compute_lines import compute_lines, compute_title, legend_lines
+from scalescope.report.panels.compute_lines import compute_lines, compute_title, efficiency_told, legend_lines
 from scalescope.report.panels.lost import lost_table, lost_title, noise_sentence
-from scalescope.report.panels.on_cores import efficiency_told
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import profiling_line

@@ -8,7 +8,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.grown import lengthened_ms
 from scalescope.report.page import Card, Figure, JudgedBy, Stretch
-from scalescope.report.panels.on_cores import on_cores_clause, on_cores_figure
+from scalescope.report.panels.compute_lines import on_cores_clause, on_cores_figure
 from scalescope.report.replayed import between_longer_ones
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence

@@ -23,8 +23,8 @@ from scalescope.report.drawing.numbers import (
     rank_names,
 )
 from scalescope.report.drawing.parts import ALL, Part
+from scalescope.report.panels.compute_lines import on_cores_clause
 from scalescope.report.panels.lost import beside_cause, lost_clause
-from scalescope.report.panels.on_cores import on_cores_clause
 from scalescope.report.replayed import fewer_steps_sentence
 from scalescope.report.sentences import (
     WORTH_SAYING,

@@ -52,7 +52,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
         with_experts(findings, analysis.experts, step_ms), rows_as_run(analysis.pipelines, splits), as_run.value,
         on_cpus=analysis.activity == "cpu",
     )  # fmt: skip
-    told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
+    told = with_late_rank(with_long_steps(with_now_and_then(told, analysis, _room_ms(analysis)), analysis), analysis)
     told = without_recurring(without_ranks_in_time(told, analysis), analysis)
     told = with_own_threads(with_core_waits(without_waiting_ranks(told, analysis), analysis), analysis)
     if not are_little_at_most(told, step_ms, on_cpus=analysis.activity == "cpu"):
@@ -65,6 +65,15 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)
     add_on_cores(analysis)
+
+
+def _room_ms(analysis: RunAnalysis) -> float | None:
+    """Return what devices do not compute for of a step that is given, ms; None where none is, or hosts compute."""
+    as_run = analysis.as_run
+    step, splits = step_as_run(analysis)
+    if as_run is None or as_run.untraced_by != "given" or analysis.activity != "gpu" or not splits:
+        return None
+    return step.value - max(one.compute_ms for one in splits)
 
 
 def _longest_ms(analysis: RunAnalysis) -> float:

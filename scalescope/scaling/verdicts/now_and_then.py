@@ -23,7 +23,6 @@ import msgspec
 from scalescope.records.statistics import half_of_mean, share_95
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
-from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
     HOST_SLOWED,
@@ -99,10 +98,16 @@ class _Long:
         return sum(self.each_ms) / self.of
 
 
-def with_now_and_then(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
-    """Return the findings with that of longer steps in the window, most costly first; those that say the same stay."""
+def with_now_and_then(
+    findings: Sequence[Finding], analysis: RunAnalysis, room_ms: float | None = None
+) -> list[Finding]:
+    """Return the findings with that of longer steps in the window, most costly first; those that say the same stay.
+
+    `room_ms`: of a step that is given, what its devices do not compute for. That other work slowed hosts by more while
+    they were recorded is nothing of the step as run.
+    """
     found = _finding(analysis)
-    if found is None or _has_no_room(found, analysis):
+    if found is None or (found.code == "unsteady" and room_ms is not None and (found.ms or 0.0) > room_ms):
         return list(findings)
     alone = len(analysis.ranks) == 1  # what is of that rank is of all
     if any(_says_the_same(one, found, alone) for one in findings):
@@ -112,17 +117,6 @@ def with_now_and_then(findings: Sequence[Finding], analysis: RunAnalysis) -> lis
     others = [_without(one, found) for one in findings if not _is_part_of(one, found, alone)]
     unpriced = [one for one in others if one.ms is None and one.code != "nothing"]
     return [*ranked([found, *(one for one in others if one.ms is not None)]), *unpriced]
-
-
-def _has_no_room(found: Finding, analysis: RunAnalysis) -> bool:
-    """Tell whether steps were longer while they were profiled, and not as run: by a step that is given, devices compute
-    for so much of it that no other work can slow their hosts by that.
-    """
-    as_run = analysis.as_run
-    if found.code != "unsteady" or as_run is None or as_run.untraced_by != "given" or analysis.activity != "gpu":
-        return False
-    step, splits = step_as_run(analysis)
-    return bool(splits) and (found.ms or 0.0) > step.value - max(one.compute_ms for one in splits)
 
 
 def _says_the_same(one: Finding, found: Finding, alone: bool) -> bool:
