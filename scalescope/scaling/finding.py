@@ -381,12 +381,6 @@ def is_lost_in_noise(finding: Finding) -> bool:
     return is_within_noise(finding) and not is_certain(finding) and not is_now_and_then(finding)
 
 
-def own_ms(finding: Finding) -> float:
-    """Return what a finding costs that has no other reason, ms."""
-    others = next((row.ms for row in finding.evidence if row.name == MAY_BE_OTHERS), None)
-    return max(0.0, (finding.ms or 0.0) - (others or 0.0)) if others else finding.ms or 0.0
-
-
 def is_known(finding: Finding) -> bool:
     """Tell whether a cause is known to be there of which its trace tells but what that costs at least."""
     if any(row.name == CORES_BY_TURNS for row in finding.evidence):

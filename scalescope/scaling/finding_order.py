@@ -6,6 +6,7 @@ from scalescope.scaling.finding import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
     HIDDEN,
+    MAY_BE_OTHERS,
     ON_THE_DEVICE,
     UNFUSED_OPTIMISER,
     Code,
@@ -17,7 +18,6 @@ from scalescope.scaling.finding import (
     is_lost_in_noise,
     is_no_fault,
     is_within_noise,
-    own_ms,
 )
 
 #: Evidence of what a rank's host stands still for, and the others' hosts at the same place.
@@ -111,6 +111,12 @@ def _is_usual_on_cpus(one: Finding) -> bool:
 
 def _is_counted_and_no_trifle(finding: Finding) -> bool:
     return is_certain(finding) and (finding.fraction is None or finding.fraction >= _TRIFLE)
+
+
+def own_ms(finding: Finding) -> float:
+    """Return what a finding costs that has no other reason, ms."""
+    others = next((row.ms for row in finding.evidence if row.name == MAY_BE_OTHERS), None)
+    return max(0.0, (finding.ms or 0.0) - (others or 0.0)) if others else finding.ms or 0.0
 
 
 def weight(finding: Finding, *, in_range: bool = False) -> float:

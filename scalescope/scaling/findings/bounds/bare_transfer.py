@@ -23,9 +23,8 @@ from scalescope.scaling.finding import (
     bound_of,
     is_known,
     is_lost_in_noise,
-    own_ms,
 )
-from scalescope.scaling.finding_order import LITTLE, weight
+from scalescope.scaling.finding_order import LITTLE, own_ms, weight
 from scalescope.scaling.findings.bounds.rounds import QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps
