@@ -432,3 +432,22 @@ def test_who_does_what_in_them_is_in_the_same_sentence(code: Code, rank: int | N
     )
     longer = "every 5th step takes 45.0 ms longer than the others' 42.0 ms"
     assert recurring_clause(found) == f"{longer}, {told}: 9.0 ms a step in the mean"
+
+
+def validated_thrice(longer_ms: dict[int, float]) -> RecurringSteps | None:
+    """Return what is told of 60 steps of 88 ms, 13 of them profiled, of which some are longer by so much."""
+    made = rows(lambda step: [88.0 + 2 * (step % 5) + longer_ms.get(step, 0.0)] * 2, range(5, 65))
+    profiled = [msgspec.structs.replace(row, phase="profile") for row in made if 20 <= row.step < 33]
+    return recurring_steps([row for row in made if not 20 <= row.step < 33], profiled)
+
+
+def test_three_longer_steps_as_far_apart_and_as_long_are_a_pattern() -> None:
+    """A job of 65 steps that validated behind three of them, 185 ms each, was told that no fault is found."""
+    found = validated_thrice({19: 183.0, 39: 180.0, 59: 195.0})
+    assert found is not None and (found.every, found.phase) == (20, 19)
+    assert found.mean_ms == pytest.approx(9.3, abs=0.5)
+
+
+def test_three_longer_steps_that_lie_anywhere_or_are_of_any_length_are_none() -> None:
+    assert validated_thrice({16: 183.0, 39: 180.0, 59: 195.0}) is None
+    assert validated_thrice({19: 183.0, 39: 90.0, 59: 40.0}) is None

@@ -4,7 +4,8 @@ Every period and every phase of each series is tried; what tells one from chance
 steps lie that regularly. One of them may be no longer than others: a hiccup beside it hides it.
 
 Of a short job's steps few are longer, and of all that is tried some would lie as regularly. Where a wide gap parts them
-from all others nothing is tried: these and no others are the longer ones, and what is left to chance is where they lie.
+from all others nothing is tried: these and no others are the longer ones, and what is left to chance is where they lie,
+and that they are as long as one another: hiccups are of any length.
 """
 
 import math
@@ -22,6 +23,8 @@ _CHANCE = 1e-3
 _HICCUPS = 0.1
 #: Steps are longer beyond doubt where the shortest is so many times as far from the others' middle as any other.
 _APART = 2.0
+#: Nothing is told surer for steps that are nearer to one another than this share of what they are longer by.
+_LEAST_APART = 0.05
 #: On either side of a step those beside it.
 _BESIDE = 6
 
@@ -73,19 +76,21 @@ def _set_apart(series: Sequence[StepSeries]) -> list[tuple[float, int, int, int]
 
     As several series have the same ones, each such set counts once in what is tried.
     """
-    sets: dict[tuple[int, ...], int] = {}
+    sets: dict[tuple[int, ...], tuple[int, float]] = {}
     for at, one in enumerate(series):
         if apart := _apart(one):
-            sets.setdefault(apart, at)
+            alike = _as_long_by_chance(one, apart)
+            if apart not in sets or alike < sets[apart][1]:
+                sets[apart] = at, alike
     found = []
-    for steps, at in sets.items():
+    for steps, (at, as_long) in sets.items():
         numbers = series[at].numbers
         alike: list[tuple[int, int]] = []  # the periods and phases that have as many of the steps
-        for every in range(2, len(numbers) // LEAST_TIMES + 1):
+        for every in range(2, int(numbers[-1] - numbers[0]) // (LEAST_TIMES - 1) + 1):
             sizes = np.bincount(numbers % every, minlength=every)
             alike += [(every, phase) for phase in np.flatnonzero(sizes == len(steps)).tolist()]
         least = _Chances(len(numbers)).least(len(steps))
-        chance = least + math.log(max(len(alike), 1) * len(sets))
+        chance = least + as_long + math.log(max(len(alike), 1) * len(sets))
         if chance < math.log(_CHANCE):
             own = [one for one in alike if np.array_equal(numbers[numbers % one[0] == one[1]], steps)]
             found += [(chance, *one, at) for one in own]
@@ -105,6 +110,19 @@ def _apart(series: StepSeries) -> tuple[int, ...]:
     if count < least or times[-count] - usual < _APART * (times[-count - 1] - usual):
         return ()
     return tuple(sorted(series.numbers[order[-count:]].tolist()))
+
+
+def _as_long_by_chance(series: StepSeries, steps: tuple[int, ...]) -> float:
+    """Return the logarithm of the chance that longer steps are as long as one another as these are, or more so.
+
+    As of hiccups of any length up to the longest one's: all but that one lie in so small a share of it.
+    """
+    usual = float(np.median(series.times[~np.isin(series.numbers, steps)]))
+    longer = np.sort(series.times[np.isin(series.numbers, steps)]) - usual
+    if longer[-1] <= 0:  # all steps are as long
+        return 0.0
+    share = max(float((longer[-1] - longer[0]) / longer[-1]), _LEAST_APART)
+    return (len(longer) - 1) * math.log(share)
 
 
 def _longest(series: StepSeries, bound: float) -> Iterator[tuple[float, int, int]]:
