@@ -57,7 +57,8 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     high_ms: float
     mean_step_ms: float
     cause: Literal["loading"] | None = None  # that their hosts were in their loaders for it; None: not known
-    rank: int | None = None  # whose host was; None: several, or not known
+    rank: int | None = None  # whose host was, or whose own time is longer; None: several, or not known
+    at: list[int] = []  # which they are, where they stand apart from all others at several places; of a row the first
 
 
 class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ from scalescope.report.text.codes.hosts import (
     synchronising,
 )
 from scalescope.scaling.finding import (
+    AT_STEP,
     HOST_SLOWED,
     LATE,
     LATE_RANK,
@@ -76,7 +77,11 @@ def _alternating(finding: Finding) -> str:
 def _unsteady(finding: Finding) -> str:
     if (long := long_steps_of(finding)) is not None:
         each = milliseconds(long.ms or 0.0)
-        return f"{long.calls:.0f} of {long.value:.0f} steps take {each} longer than the others, and no window shows why"
+        at = [f"{row.value:.0f}" for row in finding.evidence if row.name == AT_STEP and row.value is not None]
+        which = f" ({listing([*at, '…'] if len(at) < (long.calls or 0) else at)})" if at else ""
+        by = f", by what rank {finding.rank} does by itself" if finding.rank is not None else ""
+        longer_by = f"take {each} longer than the others{by}"
+        return f"{long.calls:.0f} of {long.value:.0f} steps{which} {longer_by}, and no window shows why"
     if (late := row_of(finding, LATE)) is not None:
         why = (
             "no window shows why"

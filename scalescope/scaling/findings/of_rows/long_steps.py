@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
+    AT_STEP,
     IN_STEPS,
     STEADY_STEPS,
     EvidenceRow,
@@ -15,9 +16,11 @@ from scalescope.scaling.finding import (
 )
 from scalescope.scaling.finding_order import ranked, weight
 
-#: Without a cause that is timed, only what costs so much of the mean step is told, and of devices alone: hosts that
-#: compute share their cores.
+#: Without a cause that is timed, and where they do not stand apart, only what costs so much of the mean step is told.
+#: Hosts that compute share their cores: of them none that may be waits for these.
 _LARGE = 0.05
+#: So many of those that stand apart are named.
+_NAMED = 6
 
 
 def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
@@ -43,13 +46,16 @@ def _is_the_same(one: Finding, found: Finding) -> bool:
 
 
 def _finding(analysis: RunAnalysis) -> Finding | None:
-    long = analysis.step_times.long_steps if analysis.step_times is not None else None
-    if long is None:
+    times = analysis.step_times
+    long = times.long_steps if times is not None else None
+    if times is None or long is None:
         return None
     loads = long.cause == "loading"
-    if not loads and (analysis.activity != "gpu" or long.ms < _LARGE * long.mean_step_ms):
+    if not loads and analysis.activity == "cpu" and not (long.at and times.core_waits is not None):
         return None
-    steps = analysis.step_times.measured_steps if analysis.step_times is not None else 0
+    if not loads and not long.at and long.ms < _LARGE * long.mean_step_ms:
+        return None
+    steps = times.measured_steps
     return Finding(
         code="data_loading" if loads else "unsteady",
         rank=long.rank,
@@ -60,7 +66,8 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         evidence=(
             EvidenceRow(kind="figure", name=IN_STEPS, ms=long.each_ms, calls=float(long.count), value=float(steps)),
             EvidenceRow(kind="figure", name=STEADY_STEPS, ms=long.mean_step_ms),
+            *(EvidenceRow(kind="figure", name=AT_STEP, value=float(step)) for step in long.at[:_NAMED]),
         ),
-        remedy=Remedy(cure="load_faster" if loads else "profile_longer"),
+        remedy=Remedy(cure="load_faster" if loads else "do_less_often" if long.at else "profile_longer"),
         backed="measured",
     )

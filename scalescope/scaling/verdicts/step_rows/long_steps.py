@@ -3,15 +3,18 @@
 A loader that makes batches slower than the job takes them lets it run on what it made ahead, and then stand still: most
 steps are as short as ever, and their median says nothing of it. A job's own rows time every step, and how long its
 hosts were in their loaders.
+
+Where a loop does something else at no one period (a validation when the loss asks for it, a save when told to), its
+steps stand far apart from all others, and no wait for a core is in them: then they are told of hosts that compute, too.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from scalescope.records.rows import StepRow
-from scalescope.records.statistics import NORMAL_95, half_of_mean
+from scalescope.records.statistics import NORMAL_95, half_of_mean, share_95
 from scalescope.scaling.answer_steps import LongSteps
 
 #: So many times as long as a typical one is a long step; of fewer of them nothing is told, nor of a smaller share of
@@ -22,6 +25,8 @@ _SHARE = 0.03
 #: Long steps of which loading is such a share are loading's; so much of it on one rank alone is that rank's.
 _EXPLAINED = 0.6
 _ALONE = 0.5
+#: Long steps stand apart where the shortest is so many times as far beyond a typical one as any other.
+_APART = 2.0
 #: Stretches whose means tell how far the mean is known; of fewer steps a stretch the long ones' own number does.
 _STRETCHES, _LEAST_STRETCH = 6, 8
 
@@ -36,10 +41,14 @@ def long_steps(steady: Sequence[StepRow]) -> LongSteps | None:
     count = sum(ms > 0 for ms in excess)
     mean, mean_step = statistics.fmean(excess), statistics.fmean(lengths)
     half = _half(excess)
-    if count < _LEAST or mean < _SHARE * mean_step or mean <= half:
+    if count < _LEAST or mean < _SHARE * mean_step:
         return None
-    rank, share = _loading(steady, excess)
+    rank, share = _share_in(steady, excess, [row.loading_ms for row in steady], min)
     by_loading = share >= _EXPLAINED
+    if not by_loading and (apart := _standing_apart(steady, excess)) is not None:
+        return apart
+    if mean <= half:
+        return None
     return LongSteps(
         count=count,
         each_ms=sum(excess) / count,
@@ -49,6 +58,37 @@ def long_steps(steady: Sequence[StepRow]) -> LongSteps | None:
         mean_step_ms=mean_step,
         cause="loading" if by_loading else None,
         rank=rank if by_loading else None,
+    )
+
+
+def _standing_apart(steady: Sequence[StepRow], excess: Sequence[float]) -> LongSteps | None:
+    """Return long steps that stand apart from all others, at several places, with whose they are; None where none do.
+
+    What one rank does at a step's end the others wait for in the next: steps in a row are one, and as long as all are
+    in the mean of the ranks, of which each meets it once.
+    """
+    places = [at for at, ms in enumerate(excess) if ms and not (at and excess[at - 1])]
+    others = [row.length_ms for row, ms in zip(steady, excess, strict=True) if not ms]
+    if len(places) < _LEAST or not others:
+        return None
+    typical = statistics.median(others)
+    if min(ms for ms in excess if ms) < _APART * (max(others) - typical):
+        return None
+    if _share_in(steady, excess, [row.run_delay_ms for row in steady], statistics.median)[1] >= _ALONE:
+        return None  # others had the cores
+    usual = statistics.median(statistics.fmean(row.step_ms) for row, ms in zip(steady, excess, strict=True) if not ms)
+    whole = sum(statistics.fmean(row.step_ms) - usual for row, ms in zip(steady, excess, strict=True) if ms)
+    rank, share = _share_in(steady, excess, [row.own_ms for row in steady], statistics.median)
+    each, (low, high) = whole / len(places), share_95(len(places), len(steady))
+    return LongSteps(
+        count=len(places),
+        each_ms=each,
+        ms=whole / len(steady),
+        low_ms=each * low,
+        high_ms=each * high,
+        mean_step_ms=statistics.fmean(row.length_ms for row in steady),
+        rank=rank if share >= _EXPLAINED else None,
+        at=[steady[at].step for at in places],
     )
 
 
@@ -72,25 +112,31 @@ def _half(excess: Sequence[float]) -> float:
     return half_of_mean([statistics.fmean(excess[first:end]) for first, end in pairwise(edges)])
 
 
-def _loading(steady: Sequence[StepRow], excess: Sequence[float]) -> tuple[int | None, float]:
-    """Return the rank that alone is in its loader for longer in long steps, None where several are; and the share of
-    what those take longer that loading takes.
+def _share_in(
+    steady: Sequence[StepRow],
+    excess: Sequence[float],
+    times: Sequence[Sequence[float]],
+    usually: Callable[[Sequence[float]], float],
+) -> tuple[int | None, float]:
+    """Return the rank that alone has a time that is longer in long steps, None where several have; and its share.
+
+    That is of what those steps take longer. `times`: of each step, by rank, ms; empty where nothing tells.
     """
-    ranks = min((len(row.loading_ms) for row in steady), default=0)
+    ranks = min((len(one) for one in times), default=0)
     if not ranks:
         return None, 0.0
-    usual = [min(row.loading_ms[rank] for row in steady) for rank in range(ranks)]
+    usual = [usually([one[rank] for one in times]) for rank in range(ranks)]
     # what a rank waits for longer than its step grows was waited for before, or beside it
-    loaded = [
-        sum(min(max(0.0, row.loading_ms[rank] - usual[rank]), ms) for row, ms in zip(steady, excess, strict=True))
+    beyond = [
+        sum(min(max(0.0, one[rank] - usual[rank]), ms) for one, ms in zip(times, excess, strict=True))
         for rank in range(ranks)
     ]
-    most = max(range(ranks), key=lambda rank: loaded[rank])
-    others = max((ms for rank, ms in enumerate(loaded) if rank != most), default=None)
+    most = max(range(ranks), key=lambda rank: beyond[rank])
+    others = max((ms for rank, ms in enumerate(beyond) if rank != most), default=None)
     together = sum(
-        min(max(max(0.0, own - often) for own, often in zip(row.loading_ms, usual, strict=False)), ms)
-        for row, ms in zip(steady, excess, strict=True)
+        min(max(max(0.0, own - often) for own, often in zip(one, usual, strict=False)), ms)
+        for one, ms in zip(times, excess, strict=True)
     )
-    alone = others is not None and others < _ALONE * loaded[most]
+    alone = others is not None and others < _ALONE * beyond[most]
     whole = sum(excess)
     return (most if alone else None), together / whole if whole else 0.0

@@ -79,9 +79,9 @@ def _set_apart(series: Sequence[StepSeries]) -> list[tuple[float, int, int, int]
     sets: dict[tuple[int, ...], tuple[int, float]] = {}
     for at, one in enumerate(series):
         if apart := _apart(one):
-            alike = _as_long_by_chance(one, apart)
-            if apart not in sets or alike < sets[apart][1]:
-                sets[apart] = at, alike
+            as_long = _as_long_by_chance(one, apart)
+            if apart not in sets or as_long < sets[apart][1]:
+                sets[apart] = at, as_long
     found = []
     for steps, (at, as_long) in sets.items():
         numbers = series[at].numbers
