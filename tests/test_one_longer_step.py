@@ -8,7 +8,7 @@ import pytest
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.report.advice import first
-from scalescope.report.text.findings import headline
+from scalescope.report.text.findings import because, headline
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
@@ -108,3 +108,40 @@ def test_a_part_that_is_longer_than_the_job_s_step_is_told_of_one_with_its_lengt
     assert told.startswith("compute with no more threads than there are cores; then measure again"), told
     run.findings = [msgspec.structs.replace(starved, remedy=Remedy(cure="free_cores", on_cpu=True))]
     assert first.best_advice(run, "").text.startswith("measure again"), "whoever has the cores may be gone"
+
+
+def _with_two_long(path: Path) -> Path:
+    """Write traces of ten steps of some 92 ms, in two of which, in a row, rank 0 computes for 90 ms longer."""
+    job = GlooJob()
+    for number in range(22, 32):
+        job.step(number)
+        for at in range(24):
+            job.compute(3.5, ("aten::linear", "aten::gelu", "aten::mul", "aten::add")[at % 4])
+            if number in (26, 27) and at == 12:
+                job.compute(90.0, "aten::addmm", rank=0)
+        job.all_reduce(2.0)
+        job.compute(3.0, "aten::lerp_")
+    return job.write(path)
+
+
+@pytest.mark.parametrize(("longest_ms", "code"), [(96.0, "unsteady"), (180.0, "more_work")])
+def test_what_a_window_met_once_and_none_of_many_other_steps_has_is_no_rank_s_work(
+    longest_ms: float, code: str, tmp_path: Path
+) -> None:
+    """Two slow steps of a window of ten were *rank 0, more work: 17.6 ms (5.0 ms to 44.8 ms)*, with advice about
+    validation, though none of the job's 27 other steps was longer.
+    """
+    folder, recorded = run_with_traces(tmp_path / "run", _with_two_long(tmp_path / "traces"))
+    with folder.step_writer() as writer:
+        for step in range(62):
+            phase = "profile" if step in recorded else "steady"
+            ms = longest_ms if step in (3, 17) else 90.0 + step % 3
+            writer.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))  # type: ignore[arg-type]
+    run = _told(RunFolder(folder.path).path)
+    found = next(one for one in run.findings if is_now_and_then(one))
+    assert (found.code, found.rank) == (code, None if code == "unsteady" else 0)
+    if code == "unsteady":
+        assert found.ms == pytest.approx(2 * 90 / 62, rel=0.02) and found.low_ms == 0.0
+        assert "in 2 of 10 profiled steps, and in none of the job's 52 others" in because(found).lower()
+    else:
+        assert found.ms == pytest.approx(18.0, rel=0.05)

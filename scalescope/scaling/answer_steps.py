@@ -184,6 +184,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     profiling_overhead_fraction: float | None
     measured_low_ms: float | None = None  # of the median, its 95% interval
     measured_high_ms: float | None = None
+    measured_longest_ms: float | None = None
     placebo_ms: float | None = None  # by so much do medians of as many steady steps in a row differ, 95 of 100
     #: Steps differ as much by themselves, or the profiled ones are shorter, or no cost of recording makes the traced
     #: steps of those beside them (see `AsRun.contradicts`): the machine's doing.

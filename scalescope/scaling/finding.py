@@ -216,6 +216,8 @@ LOADER_WORKERS = "loader_workers"
 MAY_BE_OTHERS = "may_be_others"
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
+#: … and, beside that, that none of the job's own `value` steps around the window has it.
+NOT_IN_STEPS = "not_in_steps"
 #: Evidence that such a cause comes back: it takes `ms` in every `value`-th step.
 EVERY = "every_so_many_steps"
 #: Evidence of which steps have it, where few do and no period is known: `value` is one's place among them, from 1 on.

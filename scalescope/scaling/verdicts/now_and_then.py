@@ -8,7 +8,8 @@ have such steps by turns are another matter, and what the job's own rows tell of
 A device that waits for launches in a step in which it also computes far more than in the others waits because more is
 launched, as in validation: that is more work, not a host that stands still, and recording lengthens it like the rest.
 Where the host takes longer for each operator in those steps, it does nothing else in them: something outside of the
-job slows it, and the machine is unsteady.
+job slows it, and the machine is unsteady. So it is where they are a single stretch of the window, and none of the job's
+own steps, which are many, is as long: what a loop does beside training comes again.
 """
 
 import math
@@ -23,11 +24,13 @@ import msgspec
 from scalescope.records.statistics import half_of_mean, share_95
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
     HOST_SLOWED,
     IN_STEPS,
     LATE_RANK,
+    NOT_IN_STEPS,
     TIMES_COMPUTE,
     Code,
     Cure,
@@ -96,6 +99,11 @@ class _Long:
     @property
     def ms(self) -> float:
         return sum(self.each_ms) / self.of
+
+    @property
+    def places(self) -> int:
+        """Return at how many places of the window they are: steps in a row are one."""
+        return sum(step - 1 not in self.at for step in self.at)
 
 
 def with_now_and_then(
@@ -169,9 +177,12 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
     once = len(long.at) == 1 or rank is None
     if long.ms < _WORTH_SAYING * mean_ms or (once and statistics.fmean(long.each_ms) < least_ms):
         return None
-    low, high = _bounds(long)
+    others = _others_without(long, analysis.step_times)
+    low, high = _bounds(long, others)
     code, cure = _OWN[long.what]
-    each, ms, step_ms = statistics.fmean(long.each_ms), long.ms, mean_ms
+    each, ms, step_ms = statistics.fmean(long.each_ms), long.ms * long.of / (long.of + others), mean_ms
+    if others and analysis.step_times is not None and analysis.step_times.measured_step_ms is not None:
+        step_ms = (mean_ms * long.of + analysis.step_times.measured_step_ms * others) / (long.of + others)
     longer_by = EvidenceRow(kind="figure", name=long.what, ms=long.ms)
     if long.times_compute is not None:
         code, cure = _OWN["compute"]
@@ -181,13 +192,16 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         longer_by = EvidenceRow(kind="figure", name=TIMES_COMPUTE, ms=waits_ms, value=long.times_compute)
     elif (told := _beyond_the_others(analysis.as_run, typical_ms, mean_ms)) is not None and low <= told.value <= high:
         ms, low, high = told.value, max(low, told.low), min(high, told.high)
-    row = EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long.at)), value=float(long.of))
-    slowed: tuple[EvidenceRow, ...] = ()
-    if long.times_compute is None and long.times_operators is not None:
+    rows = [EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long.at)), value=float(long.of))]
+    if others:
+        rows.append(EvidenceRow(kind="figure", name=NOT_IN_STEPS, value=float(others)))
+    slowed = long.times_operators if long.times_compute is None else None
+    if slowed is not None or (others and long.places == 1):
         code, cure = "unsteady", "measure_again"
-        slowed = (EvidenceRow(kind="figure", name=HOST_SLOWED, ms=ms, value=long.times_operators),)
+        if slowed is not None:
+            rows.append(EvidenceRow(kind="figure", name=HOST_SLOWED, ms=ms, value=slowed))
         if rank is not None:
-            slowed += (EvidenceRow(kind="figure", name=LATE_RANK, value=float(rank)),)
+            rows.append(EvidenceRow(kind="figure", name=LATE_RANK, value=float(rank)))
         rank = None  # whoever is slowed, what does it is not of its own making
     return Finding(
         code=code,
@@ -196,7 +210,7 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         low_ms=low,
         high_ms=high,
         fraction=ms / step_ms,
-        evidence=(longer_by, row, *slowed),
+        evidence=(longer_by, *rows),
         remedy=Remedy(cure=cure),
         backed="measured",
     )
@@ -346,18 +360,29 @@ def _whose(longer: Mapping[int, _Long], by_rank: Mapping[int, Sequence[StepSplit
     return None
 
 
-def _bounds(long: _Long) -> tuple[float, float]:
+def _others_without(long: _Long, times: StepTimes | None) -> int:
+    """Return how many of the job's own steps are known beside the window's, where none of them is as long.
+
+    0 where one is, or they are no more than the window's.
+    """
+    if times is None or times.measured_longest_ms is None or times.measured_step_ms is None:
+        return 0
+    beyond = times.measured_longest_ms - times.measured_step_ms
+    return times.measured_steps if times.measured_steps > long.of and beyond < _MOSTLY * min(long.each_ms) else 0
+
+
+def _bounds(long: _Long, others: int) -> tuple[float, float]:
     """Return between what the cost lies in the mean of other steps than these: by the period where they have one, else
-    by how many there are. A single one may be chance.
+    by how many there are, of these and as many others as are without. A single place of them may be chance.
     """
     count = len(long.at)
     apart = {after - before for before, after in pairwise(long.at)}
-    if count >= _REGULAR and len(apart) == 1:
+    if count >= _REGULAR and len(apart) == 1 and not others:
         period = apart.pop()
         if long.at[0] < period and long.of - 1 - long.at[-1] < period:
             mean, half = statistics.fmean(long.each_ms), half_of_mean(long.each_ms)
             ends = ((mean - half) / period, (mean + half) / period)
             return max(0.0, min(long.ms, ends[0])), max(long.ms, ends[1])
-    low, high = share_95(count, long.of)
-    share = count / long.of
-    return (0.0 if count == 1 else long.ms * low / share), long.ms * high / share
+    low, high = share_95(count, long.of + others)
+    each = statistics.fmean(long.each_ms)
+    return (0.0 if long.places == 1 else each * low), each * high

@@ -6,6 +6,7 @@ from scalescope.scaling.finding import (
     IN_STEPS,
     LATE,
     LOADER_WORKERS,
+    NOT_IN_STEPS,
     STEADY_STEPS,
     EvidenceRow,
     Finding,
@@ -104,7 +105,9 @@ def in_some_steps(finding: Finding) -> tuple[str, str] | None:
         return None
     if is_of_one_step(finding):
         return None  # beside which there are no others
-    return f"in {row.calls:.0f} of {row.value:.0f} profiled steps", milliseconds(row.ms)
+    none = row_of(finding, NOT_IN_STEPS)
+    beside = f", and in none of the job's {none.value:.0f} others," if none is not None and none.value else ""
+    return f"in {row.calls:.0f} of {row.value:.0f} profiled steps{beside}", milliseconds(row.ms)
 
 
 def long_steps_of(finding: Finding) -> EvidenceRow | None:

@@ -41,6 +41,7 @@ from scalescope.scaling.finding import (
     LAUNCHES_DIFFER,
     LOADS,
     NO_TRACE,
+    NOT_IN_STEPS,
     Code,
     Finding,
 )
@@ -93,6 +94,10 @@ def _unsteady(finding: Finding) -> str:
         whose = row_of(finding, LATE_RANK)
         host = "every host" if whose is None or whose.value is None else f"rank {whose.value:.0f}'s host"
         return f"{some[0]} {host} takes {slowed.value:.1f} times as long for everything, as where other work slows it"
+    if row_of(finding, NOT_IN_STEPS) is not None and (some := in_some_steps(finding)) is not None:
+        whose = row_of(finding, LATE_RANK)
+        who = "every rank" if whose is None or whose.value is None else f"rank {whose.value:.0f}"
+        return f"{some[0]} {who} takes {some[1]} longer, as where other work slows a machine for once"
     row = row_of(finding, "step_spread")
     if row is not None and row.share is not None:
         if (unlike := row_of(finding, LAUNCHES_DIFFER)) is not None:
