@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -26,6 +27,10 @@ from scalescope.scaling.verdicts.step_rows.later import ranks_in_steps
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from scalescope.scaling.verdicts.step_rows.uneven import uneven_steps
+
+#: So many steps right behind a window may be of batches that were made meanwhile, where they take less than this share
+#: of the shortest of as many others at least.
+_IN_STOCK, _FAR_SHORTER = 8, 0.9
 
 
 def slowed_by_profiling(analysis: RunAnalysis) -> bool:
@@ -69,7 +74,7 @@ def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> Mea
 
     All steady ones that no profiler records are, but for such as are longer every so often, and for no loader's sake.
     """
-    steady: Sequence[StepRow] = [row for row in rows if row.phase == "steady" and row.step_ms]
+    steady: Sequence[StepRow] = _without_batches_in_stock(rows)
     profiled = [row for row in rows if row.phase == "profile"]
     often, recurring = recurring_steps(steady, profiled), None
     growing = growing_rows([row for row in steady if not _is_one_of(often, row.step)])
@@ -81,6 +86,28 @@ def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> Mea
         steady = [row for row in steady if not _is_one_of(recurring, row.step)]
         long = long_steps(steady)
     return MeasuredSteps(steady, every, growing, recurring, long)
+
+
+def _without_batches_in_stock(rows: Sequence[StepRow]) -> list[StepRow]:
+    """Return the steady steps, without those right behind a window that are far shorter than any other one.
+
+    While traces were written a loader made batches ahead: until these are used up the job has no such steps.
+    """
+    behind: list[list[StepRow]] = []
+    others: list[float] = []
+    for row in rows:
+        if row.phase == "profile":
+            if not behind or behind[-1]:
+                behind.append([])
+        elif row.phase == "steady" and row.step_ms:
+            if behind and len(behind[-1]) < _IN_STOCK:
+                behind[-1].append(row)
+            else:
+                others.append(row.length_ms)
+    least = min(others) if len(others) >= _IN_STOCK else 0.0
+    stocked = [takewhile(lambda row: row.length_ms < _FAR_SHORTER * least, own) for own in behind]
+    without = {row.step for own in stocked for row in own}
+    return [row for row in rows if row.phase == "steady" and row.step_ms and row.step not in without]
 
 
 def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
