@@ -189,6 +189,40 @@ def test_a_loop_that_stands_still_in_nearly_every_step_fails_a_limit_that_noise_
     assert judged(not_longer, "step>3%")[0].untold and not_longer.standing is None
 
 
+def test_a_cause_that_one_side_alone_has_fails_a_limit_that_noise_alone_reaches_across() -> None:
+    """*Cannot be told, step>3%: +23 % (95%: -1 to +47)*, and exit code 0, below *in metric, and not in good, stalled
+    hosts cost a step 13.4 ms (12.7 to 14.1)*: both run a loop of Python that takes 17.8 ms of 84, by blocks in turns.
+    """
+    stall = Finding(code="host_stall", rank=None, ms=13.4, low_ms=12.7, high_ms=14.1, backed="replay", remedy=None)
+    found = Comparison(
+        baseline="good", other="metric", verdict="same", change_ms=19.5, low_ms=-0.6, high_ms=39.7, baseline_ms=84.4,
+        other_ms=103.9, basis="untraced", noise=SHORT, alone=[FoundAlone(side="other", finding=stall)],
+    )  # fmt: skip
+    fails, untold = judged(found, "step>3%", "step>20%")
+    assert not fails.held and fails.text == (
+        "+23 % of the step (95%: -1 to +47): +7 % by all else (95%: -17 to +31) and +15.88 % by a cause that metric "
+        "alone has (95%: +15.05 to +16.71), by itself beyond the limit"
+    )
+    assert untold.untold
+    told = " ".join(verdict_sentences(found))
+    assert "The whole step: +20 ms of 84.4 ms, and without that +6 ms (95%: −16.6% to +31.2%), within noise." in told
+    mended = {
+        "change_ms": -19.5,
+        "low_ms": -39.7,
+        "high_ms": 0.6,
+        "alone": [FoundAlone(side="baseline", finding=stall)],
+    }
+    (gone,) = judged(msgspec.structs.replace(found, **mended), "step<-3%")
+    assert not gone.held and "-15.88 % by a cause that good alone has" in gone.text
+    for none in (
+        {"change_ms": 5.0, "low_ms": -15.0, "high_ms": 25.0},  # the step does not have it
+        {"alone": [FoundAlone(side="baseline", finding=stall)]},
+        {"alone": [FoundAlone(side="other", finding=msgspec.structs.replace(stall, at_most=True))]},
+        {"alone": [FoundAlone(side="other", finding=msgspec.structs.replace(stall, low_ms=0.0))]},
+    ):
+        assert judged(msgspec.structs.replace(found, **none), "step>3%")[0].untold
+
+
 def test_the_mean_step_is_judged_with_what_steps_that_recur_cost() -> None:
     """*held, step>3%: -0.07221 %* stood below *+8.7 ms (95%: 5.7 to 11.8) in the mean step*, of 58.6 ms."""
     often = RecurringChange(baseline_every=None, other_every=5, baseline_each_ms=0.0, other_each_ms=43.6,

@@ -27,6 +27,7 @@ from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
 from scalescope.scaling.compare.answer import Comparison, PartChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.lost import sure_parts
+from scalescope.scaling.finding import Finding
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.report_samples import write_run
@@ -239,6 +240,22 @@ def test_a_step_that_is_longer_as_measured_is_told_so_with_what_it_is_without_wa
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.as_measured = -45.7, -66.0, 18.0, shorter
     assert "45.7 ms shorter than calm's as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms)" in lost_clause(run)
+
+
+def test_what_a_step_is_longer_by_beside_a_sure_cause_is_told_and_not_all_of_it_as_noise(
+    calm: Path, late: Path
+) -> None:
+    """*Stalled hosts cost 13.4 ms (12.7 to 14.1) … against good the step is 19.5 ms longer, within noise*."""
+    run = analyze_against(late, [calm])
+    run.findings = [Finding(code="host_stall", rank=None, ms=13.4, low_ms=12.7, high_ms=14.1, backed="replay",
+                            remedy=None)]  # fmt: skip
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 19.5, -0.6, 39.7
+    told = "against calm the step is 19.5 ms longer, and without that 6.1 ms longer, within noise (26.5 ms to 30.5 ms; "
+    assert beside_cause(run) == f"{told}95%: -14 to 26 ms)"
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 3.0, -17.0, 23.0
+    assert beside_cause(run).startswith("against calm the step is 3.0 ms longer, within noise (")
 
 
 def test_each_length_below_says_of_which_step_it_is_as_profiled_or_as_run(calm: Path, late: Path) -> None:

@@ -112,8 +112,9 @@ def _whole_step(answer: Comparison) -> list[str]:
             f"The {which} step{_per(answer)} as measured: {measured}, beyond noise",
             f"Without what ranks waited for cores: {free}, within noise",
         ]
-    if answer.standing is not None:
-        still, change = answer.standing[0], answer.change_ms or 0.0
+    known = answer.standing or (answer.by_cause if leading(answer) is not None else None)
+    if known is not None:
+        still, change = known[0], answer.change_ms or 0.0
         low, high = (answer.low_ms or 0.0) - still, (answer.high_ms or 0.0) - still
         return [
             f"The {which} step: {signed(change, low, high)} of {milliseconds(step)}, and without that "

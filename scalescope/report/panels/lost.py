@@ -14,6 +14,7 @@ from scalescope.report.text.waits.change import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, AsMeasured, SurePart
+from scalescope.scaling.verdicts.reference import known_ms_of
 
 _WORTH_SAYING = 0.05  # of the growth
 _A_WORD = 0.002  # of it: all smaller parts together, which then show in a sum of what is told
@@ -171,6 +172,10 @@ def beside_cause(run: RunAnalysis) -> str:
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold and not loss.within_noise)
     within = ", within noise" if loss.within_noise else ""
+    known_ms = sum(known_ms_of(cause, change) for cause in run.findings[:1])  # which is no noise, and told before
+    if loss.within_noise and known_ms:
+        within = f", and without that {_longer(change - known_ms)}, within noise"
+        low, high = low - known_ms, high - known_ms
     if high < 0:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either
     bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"

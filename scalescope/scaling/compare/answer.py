@@ -10,6 +10,7 @@ import msgspec
 from scalescope.scaling.answer_rows import AsMeasured, Basis, PlacesChange, SamplesOfSteps
 from scalescope.scaling.finding import Finding, LoopPlace
 from scalescope.scaling.trace.kernel_kinds import KINDS
+from scalescope.scaling.verdicts.reference import CONFIRMS, known_ms_of
 
 SCHEMA = 1
 
@@ -33,8 +34,6 @@ Amount = Literal["samples", "flops_a_sample", "collectives", "sent_bytes"]
 MatchedBy = Literal["name", "operator", "place", "kind", "only_baseline", "only_other"]
 #: A part that changes by so much of it on the other ranks, too, changes on all.
 _ALIKE = 0.5
-#: How much of what a loop stands still longer is in the step's change, where that is no other's to wait.
-_CONFIRMS = 0.5
 #: From here on what the traces do not show tells of the job more than of its window.
 _MOSTLY_OWN = 0.5
 #: What the traces do not show of the change of the steps without a profiler.
@@ -302,14 +301,23 @@ class Comparison(msgspec.Struct, kw_only=True):
         own = [one for one in self.gaps if any(part.rank == one.rank for part in self.parts)]
         told = [sum(getattr(one, name) for one in own) for name in ("change_ms", "low_ms", "high_ms")]
         change, low, high = told
-        if (
-            self.verdict != "same"
-            or not own
-            or (self.change_ms or 0.0) / change < _CONFIRMS
-            or self.by_rate is not None
-        ):
+        if self.verdict != "same" or not own or (self.change_ms or 0.0) / change < CONFIRMS or self.by_rate is not None:
             return None
         return change, low, high
+
+    @property
+    def by_cause(self) -> tuple[float, float, float] | None:
+        """Return by how much a step is longer, or shorter, for the cause that comes first of those that one side alone
+        has, with bounds, ms: known by the steps that it is in, however runs differ by all else. None where there is
+        none, it is in some steps alone, or the step did not change by more than half of it.
+        """
+        if not self.alone or self.by_rate is not None or self.gaps:
+            return None  # where a loop stands still is told by its place
+        finding, sign = self.alone[0].finding, 1 if self.alone[0].side == "other" else -1
+        if not known_ms_of(finding, sign * (self.change_ms or 0.0)):
+            return None
+        low, ms, high = (sign * (one or 0.0) for one in (finding.low_ms, finding.ms, finding.high_ms))
+        return ms, min(low, high), max(low, high)
 
     @property
     def change(self) -> float | None:

@@ -145,7 +145,8 @@ def _fails(limit: Limit, found: MetricChange) -> bool:
     """Tell whether a change lies beyond its limit for sure.
 
     One that adds up also does where one of its terms does by itself, and the others are not seen to make up for it:
-    what a checkpoint costs is known by the steps beside it, however runs differ by their typical step.
+    what a checkpoint costs is known by the steps beside it, and what a sleep or more work costs by the steps that it is
+    in, however runs differ by their typical step.
     """
     alone = any(_beyond(limit, one) for one in found.terms) and _beyond(limit, _as_told(found))
     return alone or _beyond(limit, found)
@@ -207,7 +208,10 @@ def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Metr
     often = answer.recurring
     found = _with_recurring((answer.change_ms, answer.low_ms, answer.high_ms), answer.baseline_ms, often)
     if answer.standing is not None and not found.terms:
-        found = _with_standing(found, answer.standing)
+        found = _by_itself(found, answer.standing, " by a loop that stands still in nearly every step")
+    elif answer.by_cause is not None and not found.terms:
+        whose = answer.other if answer.alone[0].side == "other" else answer.baseline
+        found = _by_itself(found, answer.by_cause, f" by a cause that {whose} alone has")
     if (told := answer.sure_as_measured) is None:
         return found
     return msgspec.structs.replace(found, measured=tuple(
@@ -217,13 +221,12 @@ def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Metr
     ))  # fmt: skip
 
 
-def _with_standing(found: MetricChange, standing: tuple[float, float, float]) -> MetricChange:
-    """Return a step's change as that of what a loop stands still at a place in nearly every step, and all else."""
-    change, low, high = standing
+def _by_itself(found: MetricChange, known: tuple[float, float, float], of: str) -> MetricChange:
+    """Return a step's change as that of what is known by itself, with its bounds, and of all else."""
+    change, low, high = known
     rest = msgspec.structs.replace(found, change=found.change - change, low=found.low - change,
                                    high=found.high - change, of=" by all else")  # fmt: skip
-    still = MetricChange(found.baseline, change, low, high, of=" by a loop that stands still in nearly every step")
-    return msgspec.structs.replace(found, terms=(rest, still))
+    return msgspec.structs.replace(found, terms=(rest, MetricChange(found.baseline, change, low, high, of=of)))
 
 
 def _with_recurring(typical: tuple[float, float, float], step_ms: float, often: RecurringChange | None) -> MetricChange:

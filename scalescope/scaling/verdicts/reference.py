@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import msgspec
 
 from scalescope.scaling.answer import RankLoss
-from scalescope.scaling.finding import Code, Cure, Finding, is_lost_in_noise
+from scalescope.scaling.finding import Code, Cure, Finding, is_lost_in_noise, is_now_and_then
 
 #: A cause that costs a reference less than this share of what it costs the run is none there: no cost is known to a
 #: tenth, and mending nine tenths of it is mending it.
 _NONE_BESIDE = 0.1
+#: How much of what a cause costs is in the step's change at least, where that is no other's to wait.
+CONFIRMS = 0.5
 #: Faults of transfer that traces count, in every step alike: what they cost is a bound, that they are there is sure.
 _COUNTED: tuple[Cure, ...] = ("exchange_once",)
 
@@ -33,6 +35,15 @@ def tells_where(losses: Sequence[RankLoss]) -> bool:
         return True
     grown = sum(loss.growth_ms for loss in losses) / len(losses)
     return not losses[0].within_noise and low <= grown <= high
+
+
+def known_ms_of(finding: Finding, change_ms: float) -> float:
+    """Return what a cause costs every step for sure, ms, where a step that is longer by `change_ms` has most of it;
+    else 0. It is known by the steps that the cause is in, whatever runs differ by besides.
+    """
+    low_ms, ms = finding.low_ms or 0.0, finding.ms or 0.0
+    each_step = not finding.at_most and finding.also_late is None and not is_now_and_then(finding)
+    return ms if each_step and low_ms > 0 and change_ms >= CONFIRMS * ms else 0.0
 
 
 def is_not_in_reference(finding: Finding) -> bool:
