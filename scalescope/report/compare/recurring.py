@@ -1,6 +1,7 @@
 """Steps that are longer every so often on one side of a comparison, in words."""
 
 from scalescope.records.statistics import digits_of
+from scalescope.report.compare.irregular import irregular_change
 from scalescope.report.compare.parts import signed
 from scalescope.report.drawing.numbers import figure, milliseconds, ordinal
 from scalescope.report.text.findings import because as why
@@ -9,7 +10,7 @@ from scalescope.scaling.compare.answer import Comparison, RecurringChange
 
 def of_recurring(answer: Comparison, here: str, there: str) -> list[str]:
     """Return what steps that recur cost on both sides, and what they do: a sentence each, without full stops."""
-    return [words for clause in (recurring_change, doing) if (words := clause(answer, here, there))]
+    return [words for clause in (recurring_change, doing, irregular_change) if (words := clause(answer, here, there))]
 
 
 def recurring_change(answer: Comparison, here: str, there: str) -> str:

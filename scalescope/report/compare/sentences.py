@@ -103,7 +103,7 @@ def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
 
 def _whole_step(answer: Comparison) -> list[str]:
     # steps that recur are told in the mean: of those the change, which is a median's, says nothing
-    which = "typical (median)" if answer.recurring is not None and answer.recurring.differs else "whole"
+    which = "typical (median)" if answer.in_the_mean else "whole"
     step = answer.baseline_ms or 1.0
     if (told := answer.sure_as_measured) is not None:
         measured = _by(answer.change_ms or 0.0, told.low_ms, told.high_ms, step)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.records.statistics import digits_of
 from scalescope.report.compare.amounts import more_kernels, unlike
+from scalescope.report.compare.irregular import irregular_change
 from scalescope.report.compare.parts import MOST_NAMED, WORTH_NAMING, because, moved, part_name, told_change
 from scalescope.report.compare.recurring import doing, recurring_change
 from scalescope.report.compare.standing import is_no_trifle, standing, stands_still
@@ -38,30 +39,34 @@ def _sure_but_places(answer: Comparison, here: str, there: str) -> list[str]:
     """
     clauses = [more_kernels, _moved_besides, _late_besides, unlike]
     at = 0 if _recurs_most(answer) else len(clauses)
-    clauses[at:at] = [recurring_change, doing]
+    clauses[at:at] = [recurring_change, doing, irregular_change]
     return [words for clause in clauses if (words := clause(answer, here, there))]
 
 
 def _recurs_most(answer: Comparison) -> bool:
     """Tell whether steps that recur cost more beyond noise than any other change that is sure does."""
-    often = answer.recurring
-    if often is None or not often.differs:
+    if not answer.in_the_mean:
         return False
     places = sum(one.change_ms for one in answer.gaps)
-    return abs(often.change_ms) > max(map(abs, [places, *(one.told_ms or 0.0 for one in _parts_besides(answer))]))
+    return abs(_in_the_mean_ms(answer)) > max(
+        map(abs, [places, *(one.told_ms or 0.0 for one in _parts_besides(answer))])
+    )
 
 
 def outweighs_the_step(answer: Comparison) -> bool:
     """Tell whether what steps that recur cost changed for sure, by more than the typical step between them did."""
-    often = answer.recurring
-    return often is not None and often.differs and abs(often.change_ms) > abs(answer.change_ms or 0.0)
+    return bool(answer.in_the_mean) and abs(_in_the_mean_ms(answer)) > abs(answer.change_ms or 0.0)
+
+
+def _in_the_mean_ms(answer: Comparison) -> float:
+    """Return what steps that are longer every so often, or now and then, cost more beyond noise, ms a step."""
+    return sum(one.change_ms for one in answer.in_the_mean)
 
 
 def most_sure_ms(answer: Comparison) -> float:
     """Return the largest change beyond noise of a part, or of what steps that recur cost in the mean, ms a step."""
-    often = answer.recurring
     own = [one.told_ms or 0.0 for one in _parts_besides(answer)]
-    return max(map(abs, [*own, often.change_ms if often is not None and often.differs else 0.0]))
+    return max(map(abs, [*own, _in_the_mean_ms(answer)]))
 
 
 def _moved_besides(answer: Comparison, here: str, there: str) -> str:
@@ -130,7 +135,9 @@ def _beyond_noise(answer: Comparison, here: str, there: str) -> str:
 def besides(answer: Comparison, here: str, there: str) -> list[str]:
     """Return what is no matter of noise of a step that is slower, or faster: a sentence each, without full stops."""
     still = standing if is_no_trifle(answer.gaps, answer) else None
-    clauses = [clause for clause in (unlike, _late, still, recurring_change, doing) if clause is not None]
+    clauses = [
+        clause for clause in (unlike, _late, still, recurring_change, doing, irregular_change) if clause is not None
+    ]
     return [words for clause in clauses if (words := clause(answer, here, there))]
 
 

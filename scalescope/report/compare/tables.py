@@ -86,9 +86,8 @@ def parts_sentence(answer: Comparison) -> str:
     why += f" By the longer steps among the profiled ones {listing(longer)} changed." if longer else ""
     adds_up = f"The parts add up to the step's change. {cores_in_parts(answer)}".rstrip()
     if not sure:
-        recurs = answer.recurring is not None and answer.recurring.differs
         which = "No part changed beyond noise."
-        if recurs:
+        if answer.in_the_mean:
             which = "Of the steps between the longer ones no part changed for sure."
         elif slowed:
             which = "No part of the job's steps changed for sure."

@@ -194,6 +194,25 @@ class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
     )
 
 
+class IrregularChange(msgspec.Struct, kw_only=True, frozen=True):
+    """Steps that are far longer now and then on a side, at no period, of which a median's change says nothing either.
+
+    `change_ms` is by how much more the mean step is longer than the median one, as measured.
+    """
+
+    baseline_steps: list[int]  # which they are, by number, of `baseline_of`
+    baseline_of: int
+    baseline_each_ms: float  # by which one is longer than a typical step
+    baseline_ms: float  # by how much the baseline's mean step is longer than its median one
+    other_steps: list[int]
+    other_of: int
+    other_each_ms: float
+    change_ms: float  # of the mean step, with its 95% bounds
+    low_ms: float
+    high_ms: float
+    differs: bool  # beyond noise, and worth a word
+
+
 class FoundAlone(msgspec.Struct, kw_only=True, frozen=True):
     """A cause that is sure in the runs of one side, and none in the other's."""
 
@@ -271,6 +290,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     late: LateChange | None = None  # beyond noise; None: nobody is, or rows do not tell
     places: PlacesChange | None = None  # None: the same ranks have most to do, or nothing tells
     recurring: RecurringChange | None = None  # None: no side has any, or one is too short to tell
+    irregular: IrregularChange | None = None  # None: no side has any, or rows do not tell
     #: Of a step's change within noise; beyond it, where its parts tell little, what the longer side finds first.
     alone: list[FoundAlone] = []
     kernels: list[KernelChange] = []
@@ -291,6 +311,13 @@ class Comparison(msgspec.Struct, kw_only=True):
         """
         told = self.as_measured
         return told if self.verdict == "same" and told is not None and told.low_ms * told.high_ms > 0 else None
+
+    @property
+    def in_the_mean(self) -> list[RecurringChange | IrregularChange]:
+        """Return what steps that are longer every so often, or now and then, cost more or less beyond noise: the step's
+        change is a median's, and a job pays its mean step.
+        """
+        return [one for one in (self.recurring, self.irregular) if one is not None and one.differs]
 
     @property
     def standing(self) -> tuple[float, float, float] | None:

@@ -21,6 +21,7 @@ from scalescope.scaling.compare.kernels.work import rank_with_other_work, with_w
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import label_of, read_side
+from scalescope.scaling.compare.rows.irregular import irregular_change
 from scalescope.scaling.compare.rows.late import late_change
 from scalescope.scaling.compare.rows.places import places_change
 from scalescope.scaling.compare.rows.recurring import recurring_change
@@ -211,6 +212,8 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
     untold = baseline.cores_untold or other.cores_untold
     late = _late(baseline, other, found, work.rate)
+    noise_share = (found.high_ms - found.low_ms) / 2 / found.baseline_ms
+    recurring = recurring_change(baseline, other, found.baseline_ms, noise_share, work.rate)
     return Comparison(
         baseline=names[0],
         other=names[1],
@@ -234,9 +237,8 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         gaps=_gaps(baseline, other, found.baseline_ms, late, work.rate),
         late=late,
         places=places,
-        recurring=recurring_change(
-            baseline, other, found.baseline_ms, (found.high_ms - found.low_ms) / 2 / found.baseline_ms, work.rate
-        ),
+        recurring=recurring,
+        irregular=irregular_change(baseline, other, work.rate, told_apart=recurring is not None),
         kernels=matched.rows,
         matched_share=matched.share,
         environment=differing(baseline, other, [one.name for one in changed]),

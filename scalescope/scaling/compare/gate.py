@@ -6,7 +6,8 @@ within. Where it reaches across, noise hides which: that is said, and fails noth
 gate must not hold because nothing can be told: a figure that was not measured on one side, and a change that was
 measured to lie beyond the limit for sure, though ranks may have waited for cores that other processes had.
 
-The step is the mean one that the job pays: the typical step's change, and what steps that recur cost more or less.
+The step is the mean one that the job pays: the typical step's change, and what steps that recur, or are far longer now
+and then, cost more or less. So is the throughput.
 
 Exposed wait is the mean rank's: the rank that explains a change is the one the others wait for, and never waits itself.
 """
@@ -49,6 +50,9 @@ _SHOWN = {
     "memory": "B",
     "joules": "J a sample",
 }
+
+#: No bound of a step is below this share of it, or a rate would have none.
+_LEAST_STEP = 0.01
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,8 +209,7 @@ def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Metr
     """Return the change of the mean step that the job pays."""
     if answer.change_ms is None or answer.low_ms is None or answer.high_ms is None or answer.baseline_ms is None:
         return None
-    often = answer.recurring
-    found = _with_recurring((answer.change_ms, answer.low_ms, answer.high_ms), answer.baseline_ms, often)
+    found = _in_the_mean((answer.change_ms, answer.low_ms, answer.high_ms), answer)
     if answer.standing is not None and not found.terms:
         found = _by_itself(found, answer.standing, " by a loop that stands still in nearly every step")
     elif answer.by_cause is not None and not found.terms:
@@ -215,7 +218,7 @@ def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Metr
     if (told := answer.sure_as_measured) is None:
         return found
     return msgspec.structs.replace(found, measured=tuple(
-        _with_recurring(interval, answer.baseline_ms, often)
+        _in_the_mean(interval, answer)
         for interval in ((answer.change_ms, told.low_ms, told.high_ms),
                          (told.free_ms, told.free_low_ms, told.free_high_ms))
     ))  # fmt: skip
@@ -229,22 +232,24 @@ def _by_itself(found: MetricChange, known: tuple[float, float, float], of: str) 
     return msgspec.structs.replace(found, terms=(rest, MetricChange(found.baseline, change, low, high, of=of)))
 
 
-def _with_recurring(typical: tuple[float, float, float], step_ms: float, often: RecurringChange | None) -> MetricChange:
-    """Return the change of the mean step; `typical`: that of the steps between those that recur, with its bounds, ms.
+def _in_the_mean(typical: tuple[float, float, float], answer: Comparison) -> MetricChange:
+    """Return the change of the mean step; `typical`: that of the steps between longer ones, with its bounds, ms.
 
-    What recurs is added where it changed beyond noise: else its own would hide what the typical step tells.
+    What longer steps cost is added where it changed beyond noise: else its own would hide what the typical step tells.
     """
     change, low, high = typical
-    if often is None or not often.differs:
+    step_ms = answer.baseline_ms or 0.0
+    if not answer.in_the_mean:
         return MetricChange(step_ms, change, low, high, of=" of the step")
-    baseline, both = step_ms + often.baseline_ms, change + often.change_ms
-    below = math.hypot(change - low, often.change_ms - often.low_ms)
-    above = math.hypot(high - change, often.high_ms - often.change_ms)
-    terms = (
-        MetricChange(baseline, change, low, high, of=" by the typical step"),
-        MetricChange(baseline, often.change_ms, often.low_ms, often.high_ms, of=" by steps that recur"),
-    )
-    return MetricChange(baseline, both, both - below, both + above, of=" of the mean step", terms=terms)
+    longer = answer.in_the_mean
+    baseline, both = step_ms + sum(one.baseline_ms for one in longer), change + sum(one.change_ms for one in longer)
+    below = math.hypot(change - low, *(one.change_ms - one.low_ms for one in longer))
+    above = math.hypot(high - change, *(one.high_ms - one.change_ms for one in longer))
+    terms = [MetricChange(baseline, change, low, high, of=" by the typical step")]
+    for one in longer:
+        of = " by steps that recur" if isinstance(one, RecurringChange) else " by steps that are longer now and then"
+        terms.append(MetricChange(baseline, one.change_ms, one.low_ms, one.high_ms, of=of))
+    return MetricChange(baseline, both, both - below, both + above, of=" of the mean step", terms=tuple(terms))
 
 
 def _exposed_wait(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
@@ -297,6 +302,30 @@ def _share_of_noise(answer: Comparison, low_ms: float | None, high_ms: float | N
     return (high_ms - low_ms) / 2 / NORMAL_95 / math.sqrt(2) / answer.baseline_ms
 
 
+def _throughput(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
+    """Return the change of the tokens or samples a second, of the mean step where longer ones are some of it.
+
+    Rows tell a typical step's: a run that validates for as long as it trains does half as many. What of the step's
+    change is known by itself tells of this one, too, where a step takes as many samples on both sides.
+    """
+    found = _of_repeats(lambda repeat: repeat.tokens_per_s or repeat.samples_per_s)(answer, baseline, other)
+    step = _step(answer, baseline, other)
+    if found is None or step is None or not step.terms or answer.samples is not None or answer.by_rate is not None:
+        return found
+    here, there = step.baseline, step.baseline + step.change
+    before = found.baseline * (answer.baseline_ms or 0.0) / here
+    after = (found.baseline + found.change) * (answer.other_ms or 0.0) / there
+    apart = after - before - found.change
+
+    def rate_by(ms: float) -> float:
+        return before * (here / max(here + ms, _LEAST_STEP * here) - 1)
+
+    terms = [msgspec.structs.replace(one, baseline=before, change=rate_by(one.change), low=rate_by(one.high),
+                                     high=rate_by(one.low)) for one in step.terms]  # fmt: skip
+    return msgspec.structs.replace(found, baseline=before, change=after - before, low=found.low + apart,
+                                   high=found.high + apart, of=step.of, terms=tuple(terms))  # fmt: skip
+
+
 def _memory(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
     sides = [[one.memory_bytes for one in side.repeats if one.memory_bytes is not None] for side in (baseline, other)]
     if not all(sides):
@@ -308,7 +337,7 @@ def _memory(answer: Comparison, baseline: Measurement, other: Measurement) -> Me
 _METRICS: dict[str, Callable[[Comparison, Measurement, Measurement], MetricChange | None]] = {
     "step": _step,
     "exposed_wait": _exposed_wait,
-    "throughput": _of_repeats(lambda repeat: repeat.tokens_per_s or repeat.samples_per_s),
+    "throughput": _throughput,
     "memory": _memory,
     "joules": _of_repeats(lambda repeat: repeat.joules_per_sample),
 }

@@ -66,6 +66,9 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     windows: list[Window] = []
     steady_ms: list[float] = []  # the length of each steady step, in order
+    #: Of each of them, and of those that recur, by number: its length, and that without what the rank that waited most
+    #: waited for its core (None: nothing tells). Empty of traces alone.
+    every_ms: dict[int, tuple[float, float | None]] = {}
     #: By how much their median may be off, as a standard deviation, where they are one number that traces tell; ms.
     steady_off_ms: float = 0.0
     steady_steps: dict[int, tuple[float, ...]] = {}  # of all steady steps, by number, each rank's `loop_ms`

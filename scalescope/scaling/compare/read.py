@@ -237,6 +237,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         identity=identity,
         windows=profiled.windows if profiled else [],
         steady_ms=[row.length_ms for row in steady],
+        every_ms={row.step: (row.length_ms, _free_of(row)) for row in measured.every},
         steady_steps={row.step: tuple(row.loop_ms) for row in waiting},
         recurring=measured.recurring if waiting else None,
         run_delay_ms=_run_delay(steady),
@@ -299,6 +300,11 @@ def _free(rows: Sequence[StepRow]) -> list[float]:
     """Return each step without what the rank that waited most waited for its core; none where one tells nothing."""
     told = [row.length_ms - ms for row in rows if (ms := waited_ms(row)) is not None]
     return told if len(told) == len(rows) and min(told, default=0.0) > 0 else []
+
+
+def _free_of(row: StepRow) -> float | None:
+    waited = waited_ms(row)
+    return row.length_ms - waited if waited is not None and waited < row.length_ms else None
 
 
 def _lateness(rows: Sequence[StepRow]) -> dict[int, list[float]]:

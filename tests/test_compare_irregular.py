@@ -1,0 +1,81 @@
+"""What is longer now and then, at no period, is compared by the mean step: the step's change is a median's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from scalescope.report.compare.sentences import verdict_sentences
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.gate import judge, parse
+from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
+from scalescope.scaling.compare.rows.irregular import irregular_change
+
+NAMELESS = Identity(world_size=2, activity="cpu", device=None)
+
+
+def side(*long: int, steps: int = 47, each_ms: float = 185.0, waited: bool = False) -> Measurement:
+    """Return a run of steps of 84 ms, of which some are longer; `waited`: for cores that others had."""
+    dice = np.random.default_rng(7)
+    every: dict[int, tuple[float, float | None]] = {}
+    for step in range(steps):
+        ms, more = 84.0 + 3.0 * float(dice.standard_normal()), each_ms if step in long else 0.0
+        every[step] = (ms + 5.0 + more, ms + (0.0 if waited else more))
+    lengths = [length for length, _ in every.values()]
+    rate = 32_000 / float(np.median(lengths))
+    run = Repeat(name="run", path=Path(), identity=NAMELESS, steady_ms=lengths, every_ms=every, samples_per_s=rate)
+    return Measurement(name="side", repeats=[run])
+
+
+def compared(baseline: Measurement, other: Measurement) -> Comparison:
+    irregular = irregular_change(baseline, other)
+    return Comparison(baseline="good", other="val", verdict="same", change_ms=1.0, low_ms=-17.0, high_ms=22.0,
+                      baseline_ms=84.0, other_ms=85.0, basis="untraced", irregular=irregular)  # fmt: skip
+
+
+def told(found: Comparison, limits: Sequence[str], *sides: Measurement) -> list[tuple[bool, str]]:
+    lines = [judge(parse(limit), found, *sides) for limit in limits]
+    return [(line.held, line.text) for line in lines]
+
+
+def test_a_validation_at_no_period_is_in_the_mean_step_and_fails_its_gate() -> None:
+    """*Val cannot be told from good*, and exit code 0 by `step>3%`: three of its 47 steps validate for 174 ms, so that
+    a step took 101 ms for 85 in the mean, 88.9 for 84.4 in the median; nor did samples a second tell.
+    """
+    sides = side(steps=27), side(19, 39, 45)
+    found = compared(*sides)
+    one = found.irregular
+    assert (
+        one is not None
+        and one.differs
+        and (one.other_steps, one.other_of, one.baseline_steps) == ([19, 39, 45], 47, [])
+    )
+    assert one.low_ms < 3 * 185 / 47 < one.high_ms and one.low_ms > 0.03 * 84
+    (step, rate) = told(found, ["step>3%", "throughput<-3%"], *sides)
+    assert not step[0] and "by steps that are longer now and then" in step[1] and " of the mean step (" in step[1]
+    assert not rate[0] and "by steps that are longer now and then" in rate[1]
+    first, whole, *_ = verdict_sentences(found)
+    assert first.startswith("In val 3 of 47 steps (19, 39 and 45) take 18") and " in good none of 27 does: +1" in first
+    assert first.endswith("in the mean step as measured.") and whole.startswith("The typical (median) step: ")
+    back = compared(*sides[::-1])
+    assert back.irregular is not None and back.irregular.differs and back.irregular.change_ms < 0
+
+
+def test_what_undisturbed_runs_have_as_well_is_no_cost() -> None:
+    """A hiccup or two of one run, what both have, waits for cores, and steps of which half are long."""
+    calm = side(steps=27)
+    for other in (
+        side(19),
+        side(19, 39),
+        side(3, 19, 39, waited=True),
+        side(*range(0, 47, 2)),
+        side(3, 9, each_ms=20.0),
+    ):
+        one = irregular_change(calm, other)
+        assert one is None or not one.differs
+        found = compared(calm, other)
+        assert told(found, ["step>3%"], calm, other)[0][0]
+    alike = irregular_change(side(5, 19, 39), side(7, 22, 44))
+    assert alike is not None and not alike.differs
+    traces = Measurement(name="traces", repeats=[Repeat(name="run", path=Path(), identity=NAMELESS, windows=[])])
+    assert irregular_change(traces, side(5, 19, 39)) is None
