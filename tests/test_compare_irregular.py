@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from scalescope.report.compare.sentences import verdict_sentences
+from scalescope.report.verdict.notes import throughput_sentences
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.gate import judge, parse
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.rows.irregular import irregular_change
+from tests.report_samples import run_answer
 
 NAMELESS = Identity(world_size=2, activity="cpu", device=None)
 
@@ -79,3 +81,16 @@ def test_what_undisturbed_runs_have_as_well_is_no_cost() -> None:
     assert alike is not None and not alike.differs
     traces = Measurement(name="traces", repeats=[Repeat(name="run", path=Path(), identity=NAMELESS, windows=[])])
     assert irregular_change(traces, side(5, 19, 39)) is None
+
+
+def test_samples_a_second_are_of_the_mean_step_where_it_is_not_the_median() -> None:
+    """*It does 360.1 samples/s* was told of a run whose 47 steps made 316.9, three of them validating."""
+    run = run_answer("val", 2)
+    assert run.step_times is not None and run.throughput is not None
+    run.recurring = run.step_times.long_steps = run.throughput.tokens_per_s = run.throughput.mfu = None
+    run.step_times.measured_step_ms, run.throughput.samples_per_s = 88.9, 360.1
+    run.step_times.measured_mean_ms = 101.0
+    assert throughput_sentences(run) == ["It does 317.0 samples/s over all steady steps, and 360.1 in a typical one."]
+    for alike in (91.0, None):
+        run.step_times.measured_mean_ms = alike
+        assert throughput_sentences(run) == ["It does 360.1 samples/s."]

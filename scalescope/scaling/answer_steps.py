@@ -178,6 +178,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
 
     measured_step_ms: float | None  # median over the steady steps of their length (records/rows.py)
     measured_step_p95_ms: float | None
+    measured_mean_ms: float | None = None  # the mean of the same steps; None: of an answer written before it was told
     measured_steps: int
     window_step_ms: float | None  # mean over ranks of window / steps
     profiling_overhead_ms: float | None  # median profiled step less median steady step

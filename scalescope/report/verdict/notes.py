@@ -24,14 +24,26 @@ from scalescope.report.views import (
     of_what,
 )
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import Code, Finding, is_within_noise
 from scalescope.scaling.finding_order import weight
 
 #: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
 _WORTH_NAMING = 0.25
 
+#: Undisturbed runs' mean steps are off their medians by less, in 58 of 60 runs on two cores.
+_APART = 0.05
+
 #: What one host does, which others may do, or wait for.
 _OF_ITS_HOST: tuple[Code, ...] = ("host_stall", "host_starved", "data_loading")
+
+
+def _of_mean(times: StepTimes) -> float | None:
+    """Return what all steady steps did a second over what the median one does; None where that is as much."""
+    if times.measured_step_ms is None or not times.measured_mean_ms:
+        return None
+    pace = times.measured_step_ms / times.measured_mean_ms
+    return pace if abs(1 / pace - 1) > _APART else None
 
 
 def throughput_sentences(run: RunAnalysis) -> list[str]:
@@ -53,6 +65,8 @@ def throughput_sentences(run: RunAnalysis) -> list[str]:
             f"It does {rate(overall)} {unit}/s, long steps included, and {rate(a_second * times.between_long)} in a "
             "typical one"
         )
+    elif times is not None and (mean := _of_mean(times)) is not None:
+        text = f"It does {rate(a_second * mean)} {unit}/s over all steady steps, and {rate(a_second)} in a typical one"
     return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
 
 

@@ -133,6 +133,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         measured_step_ms=median,
         measured_low_ms=None if median is None else max(0.0, median - half),
         measured_high_ms=None if median is None else median + half,
+        measured_mean_ms=statistics.fmean(times) if times else None,
         measured_step_p95_ms=percentile(times, 0.95) if times else None,
         measured_longest_ms=times[-1] if times else None,
         measured_steps=len(times),
