@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 FILE = "truth.json"
 Stretches = list[list[list[float]]]  # [rank][stretch][step], ms
 _DRAWS = 2000
+#: Steps that are so many times as long as in any of the turns are run at another pace.
+ANOTHER_PACE = 1.2
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,20 @@ class Truth:
 
     @property
     def of_window(self) -> "Truth":
-        """The truth of the window itself: where the cause cost more while it was measured, by the steps right before.
+        """The truth of the window itself: where the steps right before it are none of those that were measured in turns.
 
-        What a host does once in a while (compiling for another shape) has a pace of its own. Recording makes no step
-        shorter: traced steps that are all shorter than any untraced one were run at another pace, and what the steps
-        right before them took, with the cause and without, is then what there is to find.
+        What a host does once in a while (compiling for another shape) has a pace of its own, and hosts themselves have
+        one from one minute to the next. Recording makes no step shorter: traced steps that are all shorter than any
+        untraced one were run at another pace. So were steps right before the window that are longer or shorter than
+        any of the turns by far. What those took, with the cause and without, is then what there is to find.
         """
         plain, disturbed = self.step_ms_undisturbed_before_window, self.step_ms_before_window
         if not (plain and disturbed and self.step_ms_traced):
             return self
-        shortest = min(steps.min() for steps in over_ranks(self.step_ms_untraced))
-        if np.mean(self.step_ms_traced, axis=0).max() >= shortest:
+        turns = over_ranks(self.step_ms_untraced)
+        shorter = np.mean(self.step_ms_traced, axis=0).max() < min(steps.min() for steps in turns)
+        medians, now = [float(np.median(steps)) for steps in turns], float(np.median(np.mean(disturbed, axis=0)))
+        if not shorter and min(medians) / ANOTHER_PACE <= now <= max(medians) * ANOTHER_PACE:
             return self
         found = cost([[steps, steps] for steps in plain], [[steps] for steps in disturbed], self.varies)
         return replace(

@@ -25,12 +25,14 @@ WAITS_NS = 500_000
 #: Handing a batch over takes no longer beside a device, ns; a wait beyond that is a worker's. That waits are alike
 #: while what lies between them is not shows from so many on: a window of five steps has four whole ones.
 _HANDED_OVER_NS, _FEWEST_HANDED_OVER = 3_000_000, 4
-#: The host's own time varies by so much of a wait, at least, where waits that do not are telling.
-_VARIES = 0.3
+#: The host's own time varies by so much of a wait, at least, where waits that do not are telling; by less where these
+#: hardly vary at all.
+_VARIES, _VARIES_LITTLE = 0.3, 0.1
 #: For so long a process keeps a core that others wait for, ns.
 _TURN_NS = 4_000_000
 #: A worker's pace shows where batches come so much more evenly than the host asks for them, of so many.
 _MORE_EVENLY, _FEWEST = 0.5, 5
+_FAR_MORE_EVENLY = 0.2
 
 
 class Fetch(msgspec.Struct, frozen=True):
@@ -106,7 +108,10 @@ def _are_handed_over(fetches: list[Fetch]) -> bool:
     waits = [one.wait for one in fetches[1:]]
     own = statistics.pstdev(_between(fetches))
     # where the host takes as long each time, neither varies, and nothing is told
-    return own >= _VARIES * statistics.median(waits) and statistics.pstdev(waits) <= _MORE_EVENLY * own
+    return any(
+        own >= varies * statistics.median(waits) and statistics.pstdev(waits) <= evenly * own
+        for varies, evenly in ((_VARIES, _MORE_EVENLY), (_VARIES_LITTLE, _FAR_MORE_EVENLY))
+    )
 
 
 def _between(fetches: list[Fetch]) -> list[int]:
