@@ -1,5 +1,6 @@
 """Measuring what a cause costs, untraced, and recording it."""
 
+import gc
 import json
 import os
 import statistics
@@ -12,14 +13,17 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from varied.causes import CODES, OF_ONE
-from varied.jobs import Step, job
+from varied.causes import CODES, OF_ONE, SHOWS_LATE
+from varied.disturbing import Step
+from varied.jobs import job
 
-_STRETCHES, _STEPS, _ACTIVE = 8, 6, 4
+_STRETCHES, _STEPS, _ACTIVE = 8, 5, 4
+#: Untimed steps before a stretch.
+_BEFORE, _BEFORE_LATE = 1, 3
 
 
 def make(out: Path, wanted: Sequence[tuple[str, str]], limit_s: float, say: Callable[[str], None] = print) -> None:
-    """Measure and record in each rank, job by job; begin none after `limit_s`."""
+    """Measure and record in each rank, job by job; begin nothing after `limit_s`."""
     begun = time.monotonic()
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -28,13 +32,13 @@ def make(out: Path, wanted: Sequence[tuple[str, str]], limit_s: float, say: Call
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     for name in dict.fromkeys(of for of, _ in wanted):
-        late = [time.monotonic() - begun > limit_s]
-        dist.broadcast_object_list(late, 0)  # one clock decides for all
-        if late[0]:
+        if _late(begun, limit_s):
             break
         torch.manual_seed(0)
         step = job(name)
         for cause in (cause for of, cause in wanted if of == name):
+            if _late(begun, limit_s):
+                break
             folder = out / name / cause
             folder.mkdir(parents=True, exist_ok=True)
             truth = _measured(step, cause)
@@ -45,9 +49,17 @@ def make(out: Path, wanted: Sequence[tuple[str, str]], limit_s: float, say: Call
                 cost = f"{truth['cost_ms']:.2f} ({truth['low_ms']:.2f} to {truth['high_ms']:.2f})"
                 say(f"{name} {cause}: step {truth['step_ms']:.2f} ms, costs {cost}")
         del step
-        torch.cuda.empty_cache()
+        gc.collect()  # what holds itself, and workers of loaders
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _late(begun: float, limit_s: float) -> bool:
+    late = [time.monotonic() - begun > limit_s]
+    dist.broadcast_object_list(late, 0)  # one clock decides for all
+    return late[0]
 
 
 def _wait() -> None:
@@ -66,7 +78,8 @@ def _measured(step: Step, cause: str) -> dict[str, Any]:
     for stretch in range(_STRETCHES):
         disturbed = stretch % 4 in (1, 2)
         applied = cause if disturbed and cause != "none" else None
-        step(applied)
+        for _ in range(_BEFORE_LATE if cause in SHOWS_LATE else _BEFORE):
+            step(applied)
         _wait()
         since = time.perf_counter()
         for _ in range(_STEPS):
