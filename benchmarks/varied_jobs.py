@@ -3,18 +3,17 @@
     torchrun --standalone --nproc-per-node 2 benchmarks/varied_jobs.py make OUT [--only tp,moe/skew] [--minutes 5]
     python benchmarks/varied_jobs.py check OUT
 
-None is a job of `scalescope train`, and `make` needs nothing of the project.
-Devices bind (made unless others are asked for; 240 to 300 s on two H100s, by what their operators take: not measured
-yet): two adversaries that are updated by turns, an LSTM over packed sequences, two towers that exchange embeddings, a
-decoder with a sharded optimizer, one that accumulates gradients, a U-Net behind a loader with workers, one that
-generates before it trains, and 700 million parameters under FSDP2.
-Launching binds (`--only launching`, 200 s on four): a decoder under FSDP2, the same compiled under DDP, a vision
-transformer with checkpointed activations, a convolutional network in half precision with a gradient scaler, tensor
-parallelism by hand, a pipeline, experts behind all-to-alls, and a deep decoder with tiny batches.
-It runs each cause's steps
-with it and without in turns, untraced, then records four of them. OUT/JOB/CAUSE has a plain trace a rank and
-truth.json: the cost by neighbouring stretches, in ms a step, and the codes that name it. `check` analyses each folder,
-told the untraced step and untold, and prints the truth beside the first findings.
+None is a job of `scalescope train`, and `make` needs nothing of the project. There are two sorts:
+  devices bind (made unless others are asked for; about 270 s on two H100s by what their operators should take, which
+  is not measured): two adversaries that are updated by turns, an LSTM over packed sequences, two towers that exchange
+  embeddings, a decoder with a sharded optimizer, one that accumulates gradients, a U-Net behind a loader with workers,
+  a policy that generates before it trains, and 700 million parameters under FSDP2;
+  launching binds (`--only launching`, 200 s on four): a decoder under FSDP2, the same compiled under DDP, a vision
+  transformer with checkpointed activations, a convolutional network in half precision with a gradient scaler, tensor
+  parallelism by hand, a pipeline, experts behind all-to-alls, and a deep decoder with tiny batches.
+Each cause's steps are run with it and without in turns, untraced, then four are recorded. OUT/JOB/CAUSE has a plain
+trace a rank and truth.json: the cost by neighbouring stretches, in ms a step, and the codes that name it. `check`
+analyses each folder, told the untraced step and untold, and prints the truth beside the first findings.
 """
 
 import argparse

@@ -188,9 +188,8 @@ def diffusion(causes: Causes) -> Step:
 
     def step(cause: str | None) -> None:
         images.pace_s[0] = slow_s if cause == "slow_workers" else 0.0
-        raw = (
-            next(pageable).to(causes.device) if cause == "no_pin" else next(pinned).to(causes.device, non_blocking=True)
-        )
+        loader, waits = (pageable, True) if cause == "no_pin" else (pinned, False)
+        raw = next(loader).to(causes.device, non_blocking=not waits)
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(causes.device.type, torch.bfloat16):
             clean = raw.to(memory_format=torch.channels_last).to(torch.bfloat16) / 127.5 - 1

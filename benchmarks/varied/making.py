@@ -17,7 +17,7 @@ from varied.causes import CODES, OF_ONE, SHOWS_LATE
 from varied.disturbing import Step
 from varied.jobs import job
 
-_STRETCHES, _STEPS, _ACTIVE = 8, 5, 4
+_STRETCHES, _STEPS, _ACTIVE = 8, 6, 4
 #: Untimed steps before a stretch.
 _BEFORE, _BEFORE_LATE = 1, 3
 

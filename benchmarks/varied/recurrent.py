@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from varied.disturbing import Causes, Step
-from varied.layers import CUDA, Injected
+from varied.layers import CUDA
 
 _HIDDEN, _FRAME, _BATCH, _STATES = (1536, 512, 256, 4096) if CUDA else (32, 16, 8, 32)
 #: Lengths are multiples of this many frames, so that packing takes few copies.
@@ -23,9 +23,6 @@ class Acoustic(nn.Module):
 
     def forward(self, packed: PackedSequence) -> Tensor:
         frames = self.lstm(packed)[0].data
-        if Injected.cause == "items":
-            for row in frames[:24].detach():
-                row[0].item()
         with torch.autocast(frames.device.type, torch.bfloat16):
             out: Tensor = self.head(frames)
         return out
@@ -45,12 +42,13 @@ def rnn(causes: Causes) -> Step:
         at += 1
         lengths = _GRAIN * torch.randint(_SHORTEST, _LONGEST + 1, (_BATCH,), generator=drawn)
         lengths[0] = _GRAIN * _LONGEST  # the longest says how many steps the cells take
+        lengths = lengths.sort(descending=True).values  # else packing copies an order to the device, and waits for it
         if cause == "long_one" and causes.last:
             lengths = lengths * 13 // 10
         elif cause == "alternating":
             lengths = lengths * (12 if causes.last == bool(at % 2) else 8) // 10
         optimizer.zero_grad(set_to_none=True)
-        packed = pack_padded_sequence(frames[:, : int(lengths.max())], lengths, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(frames[:, : int(lengths.max())], lengths, batch_first=True)
         states = model(packed)
         loss = functional.cross_entropy(states.float(), target[: len(states)])
         loss.backward()
