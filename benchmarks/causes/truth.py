@@ -70,7 +70,7 @@ class Truth:
 
     @property
     def of_window(self) -> "Truth":
-        """The truth of the window itself: where the steps right before it are none of those that were measured in turns.
+        """The truth of the window itself: where the steps right before it are none of those measured in turns.
 
         What a host does once in a while (compiling for another shape) has a pace of its own, and hosts themselves have
         one from one minute to the next. Recording makes no step shorter: traced steps that are all shorter than any
