@@ -15,13 +15,13 @@ from scalescope.records.rows import StepRow
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.recording import RecordingFacts
 from scalescope.report.steadiness import uneven_sentence
-from scalescope.report.text.cures.words import cure_elsewhere
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import BESIDES, LOCK_WAITS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import AT_LEAST, BESIDES, BY_TURNS, LOCK_WAITS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import _off_ms
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.run import _add_own_threads
@@ -240,6 +240,60 @@ def test_more_threads_than_cores_and_what_traces_show_of_the_same_are_told_once(
     known = msgspec.structs.replace(seen, remedy=Remedy(cure="fewer_threads", size=1.0))
     (kept,) = told(rows(BESIDE_OTHERS), [known]).findings
     assert (kept.ms, kept.remedy and kept.remedy.cure) == (9.0, "fewer_threads")
+
+
+def test_threads_that_take_turns_cost_what_their_loops_wait_more_nearly_than_what_operators_vary_by() -> None:
+    """Of 16 threads on 2 cores *at least 10.3 ms of the 117.1 ms step* was all, and it came behind a cause of 15 ms.
+
+    Their loops waited 44.7 ms for a core; one thread a rank, tried in turns, brought back 28.3 to 34.4 ms. Of one
+    thread more than cores others may have made the loops wait.
+    """
+    waits = [[42.0, 46.0] if at % 2 else [45.0, 41.0] for at in range(60)]
+    seen = Finding(code="host_starved", ms=10.3, low_ms=10.3, high_ms=15.4, fraction=0.088, backed="replay",
+                   at_least=True, remedy=Remedy(cure="fewer_threads", size=1.0))  # fmt: skip
+    dear = msgspec.structs.replace(STALL, ms=15.0, low_ms=12.0, high_ms=18.0)
+    run = told(rows(waits, 72.0), [dear, seen], cores=(16, 2))
+    for _ in range(2):
+        first = run.findings[0]
+        assert first.code == "host_starved" and first.at_least and first.ms == 10.3
+        assert "waits 45.5 ms for a core, and about as much is what such turns cost where nothing" in because(first)
+        keep(run, run.findings)
+    two = msgspec.structs.replace(seen, remedy=Remedy(cure="fewer_threads", size=2.0))
+    assert "waits" not in because(told(rows(waits, 72.0), [two], cores=(16, 2)).findings[0]), "two still take turns"
+    few = told(rows(waits, 72.0), [dear, seen], cores=(3, 2)).findings
+    assert [one.ms for one in few] == [15.0, 10.3] and "waits" not in because(few[1])
+
+
+def test_what_one_rank_waits_is_told_from_what_holds_the_others_up_to_all_of_it_and_once() -> None:
+    """*75.3 ms (36.7 to 77.3)* of a rank that shared its core, whose end below was the mean of it and of a rank that
+    waits for nothing; and *rank 1, slower compute: 52.0 ms* once more, of the same waits in its operators. Truth: 66.2.
+    """
+    steps = [
+        msgspec.structs.replace(row, own_ms=[52.0, 110.0], own_run_delay_ms=[2.0, 57.0])
+        for row in rows([[2.0, 75.0 + at % 3] for at in range(60)], 80.0)
+    ]
+    turns = EvidenceRow(kind="figure", name=BY_TURNS, ms=59.0, calls=15.0, value=4.0)
+    slower = Finding(code="slower_compute", rank=1, ms=52.0, low_ms=41.3, high_ms=63.8, fraction=0.33, backed="replay",
+                     evidence=(turns,), remedy=Remedy(cure="look_at_device"))  # fmt: skip
+    (first,) = told(steps, [slower]).findings
+    assert first.rank == 1 and first.ms == pytest.approx(66.5, abs=0.5)
+    assert first.low_ms == pytest.approx(57.0, abs=0.5)
+    more = msgspec.structs.replace(slower, ms=90.0, low_ms=80.0, high_ms=100.0)
+    _, surplus = told(steps, [more]).findings
+    assert surplus.code == "slower_compute" and surplus.ms == pytest.approx(23.5, abs=0.5)
+    sure = msgspec.structs.replace(slower, evidence=(EvidenceRow(kind="figure", name=AT_LEAST, value=1.3),))
+    assert [one.ms for one in told(steps, [sure]).findings][1] == 52.0, "longer without exception, whoever waits"
+    bare = rows([[2.0, 75.0 + at % 3] for at in range(60)], 80.0)
+    assert told(bare, []).findings[0].ms == pytest.approx(76.0, abs=0.1), "nothing tells what is before the first wait"
+
+
+def test_a_script_s_own_loop_is_told_the_call_that_makes_its_threads_fewer() -> None:
+    """*Compute with no more threads than there are cores* was all, of a script that torchrun had given one thread."""
+    ours = Remedy(cure="fewer_threads", size=1.0, origin="script")
+    assert cure_text(ours).endswith("than there are cores, with torch.set_num_threads(1)")
+    assert "goes before OMP_NUM_THREADS=1" in cure_elsewhere(ours)
+    jax = msgspec.structs.replace(ours, jax=True)
+    assert "torch" not in cure_text(jax) + cure_elsewhere(jax)
 
 
 def test_a_job_whose_steps_are_of_two_lengths_says_so_and_what_ranks_waited_in_either() -> None:

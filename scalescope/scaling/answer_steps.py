@@ -98,6 +98,7 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     mean_step_ms: float
     steps: int
     rank: int | None = None  # that waits far longer than the others; None: several do, or it is the whole job
+    held_up_ms: float | None = None  # of `rank`: how much sooner the last one would first wait for others without waits
     profiled_ms: list[float] = []  # by rank, in the mean profiled step
     threads: int | None = None  # that the ranks of one host compute with, and the cores that these may run on
     cores: int | None = None

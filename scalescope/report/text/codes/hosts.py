@@ -31,6 +31,7 @@ from scalescope.scaling.finding import (
     LOADER_WORKERS,
     LOCK_WAITS,
     LOOP_AFTER,
+    LOOPS_WAIT,
     MAY_LOAD,
     OWN_THREAD,
     READ_VALUES,
@@ -276,7 +277,12 @@ def starved(finding: Finding) -> str:
         return _waits_for_cores(finding)
     threads, cores = _threads_on_cores(finding)
     if threads > cores > 0:
-        return f"the ranks compute with {counted(threads, 'thread')} on {counted(cores, 'core')}, which take turns"
+        told = f"the ranks compute with {counted(threads, 'thread')} on {counted(cores, 'core')}, which take turns"
+        loops = row_of(finding, LOOPS_WAIT)
+        if loops is None or loops.ms is None:
+            return told
+        loop = f"a rank's own loop, ready to run, waits {milliseconds(loops.ms)} for a core"
+        return f"{told}: {loop}, and about as much is what such turns cost where nothing else has the cores"
     if (waits := row_of(finding, LOCK_WAITS)) is not None:
         return lock_waits(finding, waits)
     if (turns := row_of(finding, CORES_BY_TURNS)) is not None and turns.ms is not None:

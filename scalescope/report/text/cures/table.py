@@ -103,7 +103,8 @@ CURES: dict[Cure, CureText] = {
     ),
     "fewer_threads": CureText(
         "compute with no more threads than there are cores",
-        "OMP_NUM_THREADS={size:g} for each rank, or torch.set_num_threads({size:g})",
+        "OMP_NUM_THREADS={size:g} for each rank where it is launched, or torch.set_num_threads({size:g}) in its "
+        "script, which goes before it",
     ),
     "cheaper_workers": CureText(
         "make the batches of the loaders' workers cheaper, or give the ranks more cores",

@@ -172,6 +172,11 @@ BY_ORIGIN: dict[tuple[Cure, Origin | None], CureText] = {
         "prefetch_factor=4) loads ahead; where it is no loading, py-spy dump on one of the ranks, no I/O and no "
         "gc.collect() between steps",
     ),
+    ("fewer_threads", "script"): CureText(
+        "compute with no more threads than there are cores, with torch.set_num_threads({size:g})",
+        "this call goes before OMP_NUM_THREADS={size:g} at each rank's launch, which is enough where the script has "
+        "none",
+    ),
     ("profile_longer", "script"): CureText(
         "profile in more windows, of which one may show why, with profile_steps(…, repeat=4)",
         "or in longer ones: active=20",

@@ -22,9 +22,10 @@ def _of(remedy: Remedy, several: bool = False) -> CureText:
     """Return a cure in words that fit where it is to be done; `several`: on several ranks."""
     if several and remedy.cure in ON_SEVERAL:
         return ON_SEVERAL[remedy.cure]
-    if (remedy.cure, remedy.origin) in BY_ORIGIN:
+    in_jax = remedy.jax and remedy.cure in IN_JAX
+    if (remedy.cure, remedy.origin) in BY_ORIGIN and not in_jax:
         return BY_ORIGIN[remedy.cure, remedy.origin]
-    if remedy.jax and remedy.cure in IN_JAX:
+    if in_jax:
         return IN_JAX[remedy.cure]
     if remedy.compiled and not remedy.on_cpu and remedy.cure in COMPILED:
         return COMPILED[remedy.cure]
@@ -42,7 +43,7 @@ def _of(remedy: Remedy, several: bool = False) -> CureText:
 
 def cure_what(remedy: Remedy) -> str:
     """Return what to do, without the key that does it."""
-    return _of(remedy).what
+    return _sized(_of(remedy).what, remedy)
 
 
 #: How much of what a rank's surplus costs is saved where the others take it over, by how many ranks there are: of more,
@@ -53,11 +54,16 @@ _SAVED = {2: "half", 3: "two thirds", 4: "three quarters"}
 def cure_text(remedy: Remedy, several: bool = False) -> str:
     """Return what to do: `use larger gradient buckets with strategy.bucket_mib=25`."""
     how = f" with {' '.join(remedy.overrides)}" if remedy.overrides else ""
-    return f"{_of(remedy, several).what}{how}"
+    return f"{_sized(_of(remedy, several).what, remedy)}{how}"
 
 
 def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
     """Return what does it in a loop of the reader's own."""
-    told = _of(remedy, several).elsewhere.format(size=remedy.size if remedy.size is not None else 25)
+    told = _sized(_of(remedy, several).elsewhere, remedy)
     saved = _SAVED.get(int(remedy.size or 0)) if remedy.cure in EVENS_OUT and not several else None
     return told if saved is None else f"{told}. If the others take over what it has more of, {saved} of this is saved"
+
+
+def _sized(words: str, remedy: Remedy) -> str:
+    """Return words with what the cure is given: MiB of a bucket where nothing says how much."""
+    return words.format(size=remedy.size if remedy.size is not None else 25)

@@ -2,14 +2,16 @@
 
 A step that ranks wait for each other in is as much longer as the rank that waits most for its core: of 100 runs beside
 another process, steps that waited 1 ms more were 0.8 to 1.3 ms longer. Waits of one rank may lie behind those of
-another all the same, so that what the mean rank waits for is what the step is sure to lose.
+another all the same, so that what the mean rank waits for is what the step is sure to lose. Where one rank waits and
+the others hardly do, that mean tells how many others there are, and no more. Sure is then by how much its waits put off
+the moment at which the last rank first waits for the others.
 """
 
 import statistics
 from collections.abc import Sequence, Set
 
 from scalescope.records.rows import StepRow
-from scalescope.records.steps.core_waits import waited_ms
+from scalescope.records.steps.core_waits import waited_ms, without_waits_ms
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.verdicts.step_rows.late import half_by_stretches
 
@@ -35,16 +37,30 @@ def core_waits(steady: Sequence[StepRow], rows: Sequence[StepRow], profiled: Set
     half = half_by_stretches(most)
     ascending = sorted(by_rank)
     alone = len(by_rank) > 1 and ascending[-1] >= _ALONE * ascending[-2]
+    held_up = _held_up_ms(told) if alone else []
+    low = usual - half
+    if held_up:
+        low = max(low, statistics.fmean(held_up) - half_by_stretches(held_up))
     recorded = [row for row in rows if row.step in profiled and len(row.run_delay_ms) in ranks]
     return CoreWaits(
         ms=ms,
-        low_ms=max(0.0, usual - half),
+        low_ms=min(max(0.0, low), ms),
         high_ms=min(ms + half, mean_step),
         mean_step_ms=mean_step,
         steps=len(told),
         rank=by_rank.index(ascending[-1]) if alone else None,
+        held_up_ms=statistics.fmean(held_up) if held_up else None,
         profiled_ms=_means(recorded),
     )
+
+
+def _held_up_ms(told: Sequence[StepRow]) -> list[float]:
+    """Return by how much sooner the last rank would first wait for the others in each step, without its waits for a
+    core before that, ms; nothing where not all steps tell it.
+    """
+    if not all(len(row.own_ms) == len(row.own_run_delay_ms) == len(row.run_delay_ms) for row in told):
+        return []
+    return [max(row.own_ms) - max(without_waits_ms(row)) for row in told]
 
 
 def waits_of_mean_rank(steady: Sequence[StepRow]) -> list[float] | None:
