@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from scalescope.report.markdown import for_an_issue
+from scalescope.report.panels.ranks import _waits_sentence
 from scalescope.report.terminal.run import print_run
 from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.top.cards import _run_figures
@@ -78,11 +79,23 @@ def test_threads_that_take_turns_leave_no_more_than_the_step_without_them() -> N
     text = printed(run)
     assert "Parallel efficiency at most 10.0%, without waits for cores; with these as compute 90.0% = load" in text
     assert "90.0% of the 100.0 ms step is compute (waits for cores included: at most 10.0% is on a core)" in text
-    assert "rank 0, ready to run, waits for one for 50.0 ms, the mean rank for 49.0 ms." in text
+    assert "rank 0, ready to run, waits for one for 50.0 ms, rank 1 for 48.0 ms." in text
     assert "waits for cores included: at most 10.0% is on a core" in for_an_issue([run])
     figures = {one.label: one.value for one in _run_figures(run)}
     assert figures["parallel efficiency, without waits for cores"] == "≤ 10.0%"
     assert figures["compute, waits for cores included"] == "90.0%"
+
+
+def test_what_each_of_few_ranks_waits_for_cores_stands_beside_the_bars_too() -> None:
+    """Of a rank that waited 76.3 ms beside one that waited 1.7 ms, *the mean rank for 39.0 ms* was told: nobody's. The
+    page told it nowhere: over its bars, which hold the waits as compute, stood a bound alone.
+    """
+    run = on_cpus([2.0, 50.0], [], rank=1)
+    told = "holds what operators wait for a core: in the step rank 1, ready to run, waits for one for 50.0 ms, "
+    assert f"compute {told}rank 0 for 2.0 ms." in printed(run)
+    assert f"Compute {told}rank 0 for 2.0 ms." in _waits_sentence(run)
+    quiet = on_cpus([2.0, 3.0], [])
+    assert not _waits_sentence(quiet)
 
 
 def test_what_a_rank_waits_beyond_the_rest_of_its_step_is_no_compute_and_the_rank_is_given_cores() -> None:

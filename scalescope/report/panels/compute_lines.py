@@ -16,6 +16,8 @@ from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
 #: Kinds of kernels that are shown, and of each the kernels with the most time.
 _KINDS, _KERNELS = 3, 2
 _LONGEST_NAME = 60
+#: Of so many ranks each one's waits for cores are told; of more the longest and the mean: of few, the mean is nobody's.
+_MOST_RANKS = 4
 
 _COMPUTE = {
     "compute": "a kernel runs that computes",
@@ -124,8 +126,10 @@ def waits_line(run: RunAnalysis) -> str:
     if not waits:
         return "compute holds what operators wait for a core."
     most = max(waits, key=lambda one: one.ms)
-    mean = statistics.fmean(one.ms for one in waits)
-    beside = f", the mean rank for {milliseconds(mean)}" if len(waits) > 1 else ""
+    others = [f"rank {one.rank} for {milliseconds(one.ms)}" for one in waits if one is not most]
+    if len(waits) > _MOST_RANKS:
+        others = [f"the mean rank for {milliseconds(statistics.fmean(one.ms for one in waits))}"]
+    beside = "".join(f", {told}" for told in others)
     return (
         f"compute holds what operators wait for a core: in the step rank {most.rank}, ready to run, waits for one for "
         f"{milliseconds(most.ms)}{beside}."

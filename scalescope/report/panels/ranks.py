@@ -8,7 +8,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
-from scalescope.report.panels.compute_lines import on_cores_clause
+from scalescope.report.panels.compute_lines import on_cores_clause, waits_line
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, partition_table, run_label, step_split_table
@@ -52,7 +52,17 @@ def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
             Panel(
                 f"partition-{name}",
                 name,
-                " ".join(filter(None, (_partition_sentence(runs[-1]), as_run_sentence(runs[-1]), _of_table(runs)))),
+                " ".join(
+                    filter(
+                        None,
+                        (
+                            _partition_sentence(runs[-1]),
+                            _waits_sentence(runs[-1]),
+                            as_run_sentence(runs[-1]),
+                            _of_table(runs),
+                        ),
+                    )
+                ),
                 table or Table([], []),
                 [
                     charts.partition(rows, labels, shades, "ms a step", legends),
@@ -65,6 +75,12 @@ def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
             )
         )
     return panels
+
+
+def _waits_sentence(run: RunAnalysis) -> str:
+    """Return what of the bars' compute ranks wait for cores, which no trace tells where; "" where none is told to."""
+    told = waits_line(run)
+    return f"{told[:1].upper()}{told[1:]}" if run.world_size <= _MOST_BARS else ""
 
 
 def _of_table(runs: Sequence[RunAnalysis]) -> str:
