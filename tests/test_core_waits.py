@@ -242,7 +242,7 @@ def test_more_threads_than_cores_and_what_traces_show_of_the_same_are_told_once(
     assert (kept.ms, kept.remedy and kept.remedy.cure) == (9.0, "fewer_threads")
 
 
-def test_threads_that_take_turns_cost_what_their_loops_wait_more_nearly_than_what_operators_vary_by() -> None:
+def test_beside_the_least_that_threads_cost_by_turns_stands_what_their_loops_wait_and_both_weigh() -> None:
     """Of 16 threads on 2 cores *at least 10.3 ms of the 117.1 ms step* was all, and it came behind a cause of 15 ms.
 
     Their loops waited 44.7 ms for a core; one thread a rank, tried in turns, brought back 28.3 to 34.4 ms. Of one
@@ -256,7 +256,7 @@ def test_threads_that_take_turns_cost_what_their_loops_wait_more_nearly_than_wha
     for _ in range(2):
         first = run.findings[0]
         assert first.code == "host_starved" and first.at_least and first.ms == 10.3
-        assert "waits 45.5 ms for a core, and about as much is what such turns cost where nothing" in because(first)
+        assert "waits 45.5 ms for a core, and only a run with fewer threads tells" in because(first)
         keep(run, run.findings)
     two = msgspec.structs.replace(seen, remedy=Remedy(cure="fewer_threads", size=2.0))
     assert "waits" not in because(told(rows(waits, 72.0), [two], cores=(16, 2)).findings[0]), "two still take turns"

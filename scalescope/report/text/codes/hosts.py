@@ -282,7 +282,7 @@ def starved(finding: Finding) -> str:
         if loops is None or loops.ms is None:
             return told
         loop = f"a rank's own loop, ready to run, waits {milliseconds(loops.ms)} for a core"
-        return f"{told}: {loop}, and about as much is what such turns cost where nothing else has the cores"
+        return f"{told}: {loop}, and only a run with fewer threads tells how much of that comes back, or more"
     if (waits := row_of(finding, LOCK_WAITS)) is not None:
         return lock_waits(finding, waits)
     if (turns := row_of(finding, CORES_BY_TURNS)) is not None and turns.ms is not None:

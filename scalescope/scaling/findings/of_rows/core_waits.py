@@ -27,10 +27,10 @@ RUN_DELAY = "run_delay"
 #: What is known of who takes turns on the cores says more than for how long ranks wait for them.
 _KNOWN: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
 
-#: Threads cost about what their loops wait for a core where they are so many times as many as the cores, and one a rank
-#: is to be left: of seven jobs that computed with both in turns (four networks, two ranks of 2 to 8 threads, two cores)
-#: 0.78 to 1.67 times as much came back. It is less as other threads compute meanwhile, and more as loops spin for those
-#: without a core. Beside other processes, for which loops wait as well, it was 0.36 times as much and more.
+#: What loops wait for a core is told beside threads that are so many times as many as the cores, where one a rank is to
+#: be left. It is no size of what they cost: of 15 times that nine jobs computed with both in turns (four networks, two
+#: ranks of 2 to 8 threads, two cores; quiet and beside others) 0.26 to 1.67 times as much came back, half of the times
+#: 0.39 to 1.03. It is less as other threads compute meanwhile, and more as loops spin for those without a core.
 _TIMES_THE_CORES = 2
 
 
