@@ -59,3 +59,9 @@ DEVICE_BOUND: dict[str, tuple[str, ...]] = {
     "fsdp2_large": ("none", "no_prefetch", "small_shards", "own", "stall_one", "items"),
 }
 JOBS = LAUNCH_BOUND | DEVICE_BOUND
+
+
+def codes_of(cause: str, *, read_loss: bool) -> tuple[str, ...]:
+    """Return the codes that name a cause. Where all ranks read their loss, that is not what one of them is late by."""
+    codes = CODES[cause]
+    return tuple(code for code in codes if code != "synchronising" or len(codes) == 1) if read_loss else codes

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from varied.causes import CODES, OF_ONE, SHOWS_LATE
-from varied.disturbing import Step
+from varied.causes import OF_ONE, SHOWS_LATE, codes_of
+from varied.disturbing import Causes, Step, reading_loss
 from varied.jobs import job
 
 _STRETCHES, _STEPS, _ACTIVE = 8, 6, 4
@@ -35,14 +35,18 @@ def make(out: Path, wanted: Sequence[tuple[str, str]], limit_s: float, say: Call
         if _late(begun, limit_s):
             break
         torch.manual_seed(0)
-        step = job(name)
+        step = reading_loss(job(name)) if Causes.read_loss else job(name)
         for cause in (cause for of, cause in wanted if of == name):
             if _late(begun, limit_s):
                 break
             folder = out / name / cause
             folder.mkdir(parents=True, exist_ok=True)
             truth = _measured(step, cause)
-            truth |= {"codes": CODES[cause], "rank": world - 1 if cause in OF_ONE else None, "world_size": world}
+            truth |= {
+                "codes": codes_of(cause, read_loss=Causes.read_loss),
+                "rank": world - 1 if cause in OF_ONE else None,
+                "world_size": world,
+            }
             _record(step, cause, folder / f"rank{rank}.pt.trace.json")
             if rank == 0:
                 (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n", encoding="utf-8")
