@@ -139,8 +139,19 @@ def test_a_cause_that_changed_its_pace_costs_what_it_did_right_before_the_window
     }
     changed = truth(**near, step_ms_traced=[[16.0] * 5] * 2).of_window
     assert (changed.cost_ms, changed.step_ms) == (1.0, 15.0)
-    slower = truth(**near, step_ms_traced=[[16.0] * 4 + [20.1]] * 2).of_window
-    assert (slower.cost_ms, slower.step_ms) == (2.0, 20.0)
+    slower = {**near, "step_ms_before_window": [[18.0] * 5] * 2}
+    recorded = truth(**slower, step_ms_traced=[[16.0] * 4 + [20.1]] * 2).of_window
+    assert (recorded.cost_ms, recorded.step_ms) == (2.0, 20.0)
+
+
+def test_a_host_that_was_at_another_pace_around_the_window_has_the_truth_of_then() -> None:
+    """Steps of 13 ms in turns, and right before a window 17 without and 24 with the cause: 6.5 ms was told as wrong."""
+    found = truth(
+        step_ms_undisturbed_before_window=[[26.5] * 5] * 2,
+        step_ms_before_window=[[33.0] * 5] * 2,
+        step_ms_traced=[[35.0] * 5] * 2,
+    ).of_window
+    assert (found.cost_ms, found.step_ms) == (6.5, 33.0)
 
 
 def test_untold_a_range_must_hold_the_untraced_step_and_no_innocent_rank_be_claimed() -> None:

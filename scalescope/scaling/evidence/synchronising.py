@@ -14,6 +14,8 @@ from scalescope.scaling.evidence.waiting import QUICK_NS, synchronising_calls
 from scalescope.scaling.rank.timeline import Timeline
 from scalescope.scaling.trace.intervals import Ints
 
+#: A copy's call that waits for nothing takes no longer while it is recorded, ns.
+_MOST_USUAL_NS = 30_000
 #: So many places are kept a rank, those whose calls idle the device most.
 MOST_PLACES = 16
 
@@ -63,16 +65,23 @@ def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) ->
 
 
 def _waiting_copies(host: HostTimeline, device: Timeline) -> Ints:
-    """Return the rows of copies that are asynchronous by name, and yet return only when the copy is done."""
+    """Return the rows of copies that are asynchronous by name, and yet return only when the copy is done.
+
+    To a device that idles a copy is done within the time that any call of its kind takes, and nothing waited for it.
+    """
     calls = host.calls
-    copies = host.named(ASYNCHRONOUS_COPY)[calls.name] & (calls.end - calls.start > QUICK_NS)
-    rows = np.flatnonzero(copies)
-    if not rows.size:
-        return rows
+    duration = calls.end - calls.start
+    rows = np.flatnonzero(host.named(ASYNCHRONOUS_COPY)[calls.name])
+    if not (duration[rows] > QUICK_NS).any():
+        return np.empty(0, np.int64)
     # an activity of the device knows its launch by the time alone
     order = np.argsort(device.launch, kind="stable")
     launches = device.launch[order]
     at = np.minimum(np.searchsorted(launches, calls.start[rows]), launches.size - 1)
     waited = (launches[at] == calls.start[rows]) & (device.end[order][at] <= calls.end[rows])
-    found: Ints = rows[waited]
+    usual = np.zeros(rows.size, np.int64)
+    for name in np.unique(calls.name[rows]).tolist():
+        kind = calls.name[rows] == name
+        usual[kind] = min(int(np.median(duration[rows][kind])), _MOST_USUAL_NS)
+    found: Ints = rows[waited & (duration[rows] > usual + QUICK_NS)]
     return found

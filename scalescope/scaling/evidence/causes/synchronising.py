@@ -1,5 +1,7 @@
 """Which calls make hosts wait for their devices in the middle of a step, and idle the devices after."""
 
+from functools import partial
+
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
@@ -29,9 +31,10 @@ def synchronising_causes(common: CommonSteps) -> list[HostCause]:
     found = []
     counts = common.table(_counts)
     more = beyond_others(counts)
+    theirs = _idle_of_their_own(common)
     for at, rank in enumerate(common.ranks):
         # idle time after calls that all ranks make differs as hosts do: only one that calls more often is alone
-        if np.median(more[at]) >= 1 and np.median(idle[at]) >= least:
+        if np.median(more[at]) >= 1 and np.median(theirs[at]) >= least:
             found.append(_cause(common, rank, idle[at], at_most[at], [rank]))
     alone = {cause.rank for cause in found}
     together = [at for at, rank in enumerate(common.ranks) if rank not in alone]
@@ -40,6 +43,27 @@ def synchronising_causes(common: CommonSteps) -> list[HostCause]:
         if np.median(base) >= least:
             found.append(_cause(common, None, base, most, [common.ranks[at] for at in together]))
     return found
+
+
+def _idle_of_their_own(common: CommonSteps) -> Ints:
+    """Return how long each rank's device idles after calls that it makes beyond the others' at their places, a step."""
+    places = {_place(one) for evidence in common.by_rank.values() for one in evidence.synchronising}
+    found = np.zeros((len(common.ranks), len(common)), np.int64)
+    for place in places:
+        counts = common.table(partial(_of_place, place=place, kind="calls"))
+        idle = common.table(partial(_of_place, place=place, kind="idle_ns"))
+        share = beyond_others(counts) / np.maximum(counts, 1)
+        found += np.rint(idle * np.minimum(share, 1)).astype(np.int64)
+    return found
+
+
+def _of_place(evidence: HostEvidence, place: Key, kind: str) -> tuple[int, ...]:
+    rows = [getattr(one, kind) for one in evidence.synchronising if _place(one) == place]
+    return tuple(np.sum(rows, axis=0).tolist()) if rows else (0,) * len(evidence.steps)
+
+
+def _place(one: Synchronisation) -> Key:
+    return one.call, one.operator, one.annotation
 
 
 def _counts(evidence: HostEvidence) -> tuple[int, ...]:
@@ -51,7 +75,7 @@ def _cause(common: CommonSteps, rank: int | None, ns: Ints, at_most: Ints, ranks
     by_place: dict[Key, list[Synchronisation]] = {}
     for one in (common.by_rank[at] for at in ranks):
         for calls in one.synchronising:
-            by_place.setdefault((calls.call, calls.operator, calls.annotation), []).append(calls)
+            by_place.setdefault(_place(calls), []).append(calls)
     figures = [
         HostFigure(
             kind="call",
