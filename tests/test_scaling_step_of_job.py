@@ -23,6 +23,7 @@ from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.as_run.of_job import interval_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
+from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding, Remedy
@@ -282,6 +283,18 @@ def test_moved_traces_tell_the_same_pace_as_in_their_runs_folder(tmp_path: Path)
     tell_step_of_job(plain)
     judge_steadiness(plain)
     assert not plain.quality.unsteady and name_of_step(plain) == "as run"
+
+
+@pytest.mark.parametrize("of_traced", [0.955, 0.97, 0.993])
+def test_a_step_that_is_given_is_told_as_it_was_given(of_traced: float) -> None:
+    """`--step-ms 84.4` was told as *the 84.7 ms step*, and 87.5 of traced 88.2 as *the 88.1 ms step*."""
+    (plain,) = analyze([JOB], jobs=1)
+    assert isinstance(plain, RunAnalysis) and plain.replay is not None
+    given = of_traced * plain.replay.traced_ms
+    (answer,) = analyze([JOB], jobs=1, untraced=given_steps([given], [JOB]))
+    assert isinstance(answer, RunAnalysis) and answer.as_run is not None
+    assert answer.as_run.step_ms == pytest.approx(given, rel=4e-4)
+    assert f" of the {milliseconds(given)} step" in run_verdict(answer).text
 
 
 def test_a_median_is_known_by_stretches_since_neighbours_are_alike() -> None:

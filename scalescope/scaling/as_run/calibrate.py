@@ -49,6 +49,8 @@ HIGHEST_SCALE = 5.0
 _MOVES = 0.005
 #: The scale is near enough where the replayed step is so near the untraced one.
 NEAR = 0.004
+#: One that was given is hit as near as its digits tell it: as another one it would be read as another step.
+AS_GIVEN = 0.0002
 #: So far from what the replay can reach, an untraced step is told to be out of its reach.
 _OUT_OF_REACH = 0.02
 #: Devices take up to this share longer, too, while they are recorded (0.3 to 2.2% on H200, whatever they run), and
@@ -323,7 +325,8 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
         scale = _beyond(replays, terms, max(most, at_device), max(untraced_ms.value * 1e6, at_device))
         replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))
     else:
-        value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely)
+        near = AS_GIVEN if untraced.source == "given" else NEAR
+        value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely, near)
         low, high = replays.scale_for(most, value), replays.scale_for(least, value)
         scale = Interval(value, min(low, value), max(high, value))
     step = replays.at(scale.value)
@@ -410,20 +413,20 @@ def _beyond(replays: Replays, terms: RecordingTerms, most_ns: float, likely_ns: 
     return Interval(*(min(one, HIGHEST_SCALE) for one in (value, found.low, max(found.high, value))))
 
 
-def _solve(replays: Replays, goal: float, likely: float) -> float:
-    """Return a replayed scale at which the step is near the goal, ns.
+def _solve(replays: Replays, goal: float, likely: float, near: float) -> float:
+    """Return a replayed scale at which the step is `near` the goal, ns, as a share of it.
 
     The first guess needs no replay: where the hosts bound the step, it is as long as what the slowest host's own calls
     take. From there on a line through the replayed steps on both sides of the goal tells the next scale; where the
     upper one is its devices' already, the step does not lie on that line, and the scale is halved.
     """
-    if replays.at(0.0) <= goal * (1 + NEAR):
+    if replays.at(0.0) <= goal * (1 + near):
         return 0.0
     low, high = 0.0, HIGHEST_SCALE
     tried = replays.scale_of_hosts(goal) or likely
     for _ in range(_MOST_REPLAYS):
         step = replays.at(tried)
-        if abs(step - goal) <= NEAR * goal:
+        if abs(step - goal) <= near * goal:
             return tried
         low, high = (tried, high) if step > goal else (low, tried)
         longer, shorter = replays.at(low), replays.at(high)
