@@ -57,7 +57,7 @@ def test_by_a_device_s_clock_who_is_last_may_only_launch_last() -> None:
     news = LiveNews(runs_ahead=True)
     for step in range(10):
         news.take(row(step, [9.6 + step % 2, 2.3], step_ms=[11.5, 11.5]))
-    assert news.text == "the others wait 7.8 ms a step for rank 0 (68% of it), which is late or launches last"
+    assert news.text == "the others wait 7.8 ms a step for rank 0 (68% of 11.5 ms), which is late or launches last"
     news.told()
     for step in range(10, 40):
         if news.take(row(step, [9.6 + step % 2, 9.6], step_ms=[11.5, 11.5])):
@@ -78,7 +78,7 @@ def test_a_rank_that_merely_waits_for_a_core_is_not_late_and_the_wait_is_said() 
     assert lateness.late is None and lateness.waits is not None and lateness.is_news(None)
     assert not lateness.is_news(None, lateness.waits)
     told = describe_both(None, None, lateness.waits)
-    assert told == "ranks wait 75.0 ms of a step for a core (38% of it)"
+    assert told == "ranks wait 75.0 ms of a step for a core (38% of 200.0 ms)"
     assert late(14, told) == f"step 14: {told}"
     unknown = [msgspec.structs.replace(one, run_delay_ms=[], own_run_delay_ms=[]) for one in rows]
     assert late_after(unknown) == LateRank(1, 71.0, 200.0)  # where nothing tells, own times stand as they are
@@ -108,12 +108,12 @@ def test_a_rank_that_is_no_longer_late_is_said_to_be_so_once(capsys: pytest.Capt
         if news.take(one):
             said.append((step, news.text))
             news.told()
-    assert said[0][1] == "rank 0 is 10.0 ms late a step (50% of it)"
+    assert said[0][1] == "rank 0 is 10.0 ms late a step (50% of 20.0 ms)"
     assert [text for _, text in said[1:]] == ["rank 0 is no longer late"]
     assert 20 < said[1][0] <= 30
     lines = capsys.readouterr().out.splitlines()
     assert sum("is no longer late" in line for line in lines) == 1
-    assert next(line for line in lines if "rank 0" in line).endswith("rank 0 is 10.0 ms late a step (50% of it)")
+    assert next(line for line in lines if "rank 0" in line).endswith("rank 0 is 10.0 ms late a step (50% of 20.0 ms)")
 
 
 #: By how much rank 0 came later than rank 1, ms, in 46 steps of 70 ms of two ranks on two cores that do the same.
@@ -159,7 +159,7 @@ def test_a_rank_that_is_late_by_somewhat_less_is_not_taken_back() -> None:
         if news.take(row(step, [15.0 if step < 15 else 5.0 + (step % 2) * 11.0, 5.0])):
             said.append(news.text)
             news.told()
-    assert said == ["rank 0 is 10.0 ms late a step (50% of it)"], "half of it is left, now more and now less"
+    assert said == ["rank 0 is 10.0 ms late a step (50% of 20.0 ms)"], "half of it is left, now more and now less"
 
 
 def test_steps_that_tell_nothing_are_passed_over() -> None:

@@ -25,17 +25,22 @@ def watched(
 def test_what_all_hosts_load_is_said_though_no_rank_is_late() -> None:
     slow = watched([40.0, 41.0]).slow
     assert slow == SlowLoading(None, 40.0, 50.0)
-    assert describe_both(None, slow) == "loading data takes 40.0 ms a step (80% of it)"
+    assert describe_both(None, slow) == "loading data takes 40.0 ms a step (80% of 50.0 ms)"
 
 
 def test_one_rank_that_loads_for_longer_is_said_with_its_lateness_once() -> None:
     slow = watched([0.1, 40.1]).slow
     assert slow is not None and slow.rank == 1
     late = LateRank(1, 40.8, 50.0)
-    assert describe_both(late, slow) == "rank 1 is 40.8 ms late a step (82% of it), loading data for 40.0 ms of that"
-    assert describe_both(None, slow) == "rank 1 loads data 40.0 ms longer a step (80% of it)"
+    assert (
+        describe_both(late, slow) == "rank 1 is 40.8 ms late a step (82% of 50.0 ms), loading data for 40.0 ms of that"
+    )
+    assert describe_both(None, slow) == "rank 1 loads data 40.0 ms longer a step (80% of 50.0 ms)"
     other = describe_both(LateRank(0, 9.0, 50.0), slow)
-    assert other == "rank 0 is 9.0 ms late a step (18% of it), rank 1 loads data 40.0 ms longer a step (80% of it)"
+    assert (
+        other
+        == "rank 0 is 9.0 ms late a step (18% of 50.0 ms), rank 1 loads data 40.0 ms longer a step (80% of 50.0 ms)"
+    )
 
 
 @pytest.mark.parametrize("loading_ms", [[1.0, 1.5], [], [0.0]])

@@ -153,7 +153,7 @@ def _others(own_ms: list[float], rank: int) -> list[float]:
 
 def describe_late(late: LateRank) -> str:
     """Return who is late in a few words."""
-    ms, share = f"{late.late_ms:,.1f} ms", f"({late.late_ms / late.step_ms:.0%} of it)"
+    ms, share = f"{late.late_ms:,.1f} ms", f"({late.late_ms / late.step_ms:.0%} of {late.step_ms:,.1f} ms)"
     if late.may_launch_last:
         return f"the others wait {ms} a step for rank {late.rank} {share}, which is late or launches last"
     return f"rank {late.rank} is {ms} late a step {share}"
@@ -168,4 +168,5 @@ def describe_over(late: LateRank) -> str:
 
 def describe_waits(waits: CoreWaits) -> str:
     """Return what ranks wait for cores, in a few words: whose doing it is, nothing tells."""
-    return f"ranks wait {waits.ms:,.1f} ms of a step for a core ({waits.ms / waits.step_ms:.0%} of it)"
+    share = f"({waits.ms / waits.step_ms:.0%} of {waits.step_ms:,.1f} ms)"
+    return f"ranks wait {waits.ms:,.1f} ms of a step for a core {share}"

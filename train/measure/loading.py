@@ -78,7 +78,7 @@ def _usual(values_ms: list[float]) -> float:
 
 def describe_loading(slow: SlowLoading) -> str:
     """Return who loads for how long, in a few words."""
-    share = f"({slow.ms / slow.step_ms:.0%} of it)"
+    share = f"({slow.ms / slow.step_ms:.0%} of {slow.step_ms:,.1f} ms)"
     if slow.rank is None:
         return f"loading data takes {slow.ms:,.1f} ms a step {share}"
     return f"rank {slow.rank} loads data {slow.ms:,.1f} ms longer a step {share}"

@@ -213,8 +213,8 @@ def headline(
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {step}"
     if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
-        # how long that is, beside the typical one's length, would be a further length of one step
-        whole = f"a step in the mean{f', {percent((finding.ms or 0.0) / steady)} of it' if steady else ''}"
+        of_it = f", {percent((finding.ms or 0.0) / steady)} of the {milliseconds(steady)} mean step" if steady else ""
+        whole = f"a step in the mean{of_it}"
     if is_within_noise(finding) and is_certain(finding):
         how_much = _HOW_MUCH.get(finding.code, "how much, the noise hides")
         return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; {how_much}."

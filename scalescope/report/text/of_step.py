@@ -41,7 +41,8 @@ def of_step(run: RunAnalysis, finding: Finding) -> str:
 
 
 def share(finding: Finding, run: RunAnalysis | None) -> str:
-    """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the profiled step`.
+    """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the profiled step`, `, 47.7% of the
+    157.8 ms mean step`.
 
     "" without any.
     """
@@ -50,8 +51,8 @@ def share(finding: Finding, run: RunAnalysis | None) -> str:
     told, which = f", {_shares(finding)}", of_step(run, finding) if run is not None else ""
     if not which or not finding.fraction or finding.ms is None:
         return told
-    if which == _MEAN:  # how long that is, beside the median's length, would be a further length of one step
-        return f"{told} of the mean step"
+    if which == _MEAN:  # it is no length that is told elsewhere
+        return f"{told} of the {milliseconds(finding.ms / finding.fraction)} mean step"
     # the profiled ones are others than the job's own, beside whose length theirs is told
     return f"{told} of the {step_named(finding.ms / finding.fraction, PROFILED if which == _WITHOUT else which)}"
 
