@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from scalescope.report.text.findings import bare_transfer, listed, todo
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EXPOSED, EXPOSED_TRANSFER, EXPOSED_WAIT, ONE_WAITS
@@ -73,8 +74,21 @@ def test_transfer_that_nothing_explains_is_told_without_waits_and_the_advice_is_
     told = f"{rows[EXPOSED_TRANSFER]:.1f} ms"
     assert f": {told} of the " in verdict.headline and " step are transfer that nothing hides" in verdict.headline
     assert f"{told} exposed transfer" in verdict.sentences[0]
-    assert verdict.advice.startswith(f"send less, or less often: at most {told} a step, ")
-    assert "; beyond that, launch less: " in verdict.advice and "mends no fault" not in verdict.advice
+    assert f"send less, or less often: at most {told} a step, " in verdict.advice
+    assert "launch less: " in verdict.advice and "no fault is found" not in verdict.advice
+
+
+@pytest.mark.parametrize("more", [1.5, 1.0])
+def test_the_advice_begins_with_what_is_listed_first(more: float, tmp_path: Path) -> None:
+    """*Send less: at most 12.7 ms; beyond that, launch less: at most 14.3 ms* stood above a list of launching alone."""
+    answer = _with_launching(tmp_path, 1.2)
+    at = next(at for at, one in enumerate(answer.findings) if one.code == "host_bound")
+    launching = answer.findings[at]
+    answer.findings[at] = msgspec.structs.replace(launching, ms=more * (launching.ms or 0.0), low_ms=0.0)
+    sent, first = bare_transfer(answer.findings[0]), listed(answer)[0]
+    assert sent is not None and [one.code for one in listed(answer)].count("exposed_transfer") == 1
+    assert (first.code == "host_bound") is ((answer.findings[at].ms or 0.0) > (sent.ms or 0.0)) is (more > 1)
+    assert run_verdict(answer).advice.startswith(todo(first, answer))
 
 
 def test_of_waits_alone_no_transfer_is_told_as_waits(tmp_path: Path) -> None:

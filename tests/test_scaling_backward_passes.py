@@ -3,9 +3,11 @@
 import msgspec
 import pytest
 
+from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import headline, todo
 from scalescope.scaling.finding import Finding, Remedy
 from scalescope.scaling.finding_order import ranked, worth_leading
+from scalescope.scaling.findings.bounds.bare_transfer import accumulates
 from scalescope.scaling.findings.bounds.needless_exchanges import (
     backward_passes,
     needless_exchanges,
@@ -29,6 +31,20 @@ def test_gradients_that_are_exchanged_in_each_backward_pass_are_counted(
     reduces: list[int], updates: list[int], passes: int
 ) -> None:
     assert backward_passes(record(reduces, [10, 30, 50, 70], updates)) == passes
+
+
+@pytest.mark.parametrize(
+    ("reduces", "made", "told"),
+    [([72, 75], [14], True), ([72, 75], [72], False), ([12, 72], [14], False), ([72, 75], [], False)],
+    ids=["in the last pass", "of one backward pass", "in each pass", "not known"],
+)
+def test_who_accumulates_gradients_already_is_not_told_to(reduces: list[int], made: list[int], told: bool) -> None:
+    """*Gradient accumulation under no_sync()* was advised to a job of four micro-batches that did just that."""
+    records = record(reduces, [10, 30, 50, 70], [90])
+    records[0].new_gradients = made
+    assert accumulates(records) is told
+    words = cure_elsewhere(Remedy(cure="send_less", accumulates=told, on_cpu=True))
+    assert ("no_sync()" in words, "more micro-batches" in words) == (not told, told)
 
 
 @pytest.mark.parametrize(("made", "passes"), [([14, 44, 74], 1), ([14], 3), ([], 3)],

@@ -287,8 +287,9 @@ def test_transfer_that_is_what_the_job_sends_is_told_as_that_and_not_as_a_fault(
         told.startswith("30.0 ms of the ") and " step are transfer that nothing hides, in 4 collectives a step" in told
     )
     assert told.endswith("hat is what the job sends, and no fault is found in it.")
-    assert verdict.advice.startswith("send less, or less often: at most 30.0 ms a step")
-    assert verdict.advice.endswith("; that changes what the job does, and mends no fault.")
+    assert verdict.advice.startswith(
+        "no fault is found in what the job sends; who would change that can send less, or less often: at most 30.0 ms a"
+    )
 
 
 @pytest.mark.parametrize("transfers_ms", [(17.7, 11.2, 9.4), (23.4, 14.3, 8.1), (16.1, 8.6, 3.0), (7.1, 7.3, 7.0)])
@@ -299,7 +300,7 @@ def test_runs_of_one_clean_job_begin_alike_however_much_of_their_steps_is_transf
     steps = [[ms / 2] * 2 for ms in (*transfers_ms, transfers_ms[-1])]
     verdict = run_verdict(analysed(gloo_job(*steps, compute_ms=88.0).write(tmp_path)))
     assert " step are transfer that nothing hides, in 2 collectives a step, most of them all_reduce" in verdict.headline
-    assert verdict.advice.startswith("send less, or less often: at most ")
+    assert "can send less, or less often: at most " in verdict.advice
 
 
 def test_transfer_is_not_called_faultless_ahead_of_a_stall_that_noise_may_be(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     inference: bool = False  # the job trains nothing
     jax: bool = False  # the job is written in JAX
     compiled: bool = False  # its kernels are of torch.compile's making already
+    accumulates: bool = False  # a step adds up gradients of several passes before it exchanges them
     alone: bool = False  # one rank is the whole job
     one_host: bool = False  # all its ranks are known to run on one host
     origin: Origin | None = None  # who wrote the job's loop, where that is known

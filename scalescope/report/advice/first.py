@@ -6,8 +6,6 @@ In a study, what its step grew by comes before that. A page's first card and its
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from scalescope.report.advice.unsteady import in_more_windows, measure_again
 from scalescope.report.drawing.numbers import milliseconds, percent, rank_names
 from scalescope.report.sentences import WORTH_SAYING
@@ -23,7 +21,7 @@ from scalescope.report.views import (
     waterfall_steps,
 )
 from scalescope.scaling.answer import Advice, RunAnalysis
-from scalescope.scaling.finding import EXPOSED_TRANSFER, Finding
+from scalescope.scaling.finding import Finding
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.study_answer import GrownCoreWaits, Waterfall
@@ -86,12 +84,18 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if first is not None and _tells_of_waits(run.findings[0]) and first.code == "host_bound":
         return BestAdvice(f"{_where_it_goes(run.findings[0], run)}.")
     if first is not None and run.findings[0].code == "nothing":
-        same = _is_same_cure(run.findings[0], first)
-        at_first = "" if same else f"{_where_it_goes(run.findings[0], run)}; beyond that, "
-        return BestAdvice(f"{at_first}{best_to_do(run, first)}.", finding=first)
+        if _is_same_cure(run.findings[0], first):
+            return BestAdvice(f"{best_to_do(run, first)}.", finding=first)
+        both = [_where_it_goes(run.findings[0], run), best_to_do(run, first)]
+        sent = finding_text.bare_transfer(run.findings[0])
+        if sent is not None and (first.ms or 0.0) > (sent.ms or 0.0):  # as they are listed
+            both.reverse()
+        return BestAdvice(f"{'; beyond that, '.join(both)}.", finding=first)
     if first is not None:
-        beside = finding_text.beside_waits(run.findings) if first is run.findings[0] else None
-        besides = f"; beside that, {finding_text.todo(beside, run)}" if beside is not None else ""
+        beside = _beside(run.findings) if first is run.findings[0] else None
+        besides = (
+            f"; beside that, {_on_rank(beside, first)}{finding_text.todo(beside, run)}" if beside is not None else ""
+        )
         told = f"{best_to_do(run, first, more=True)}{besides}."
         return BestAdvice(told, on_rank=begins_on(run.findings, first), finding=first)
     if run.advice and run.advice[0].what:  # schema 1
@@ -104,6 +108,16 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         tried = "No setting that the replay can try is sure to bring 0.5% of the step."
         return BestAdvice(f"{remedy} {tried}", is_remedy=True)
     return BestAdvice(remedy, is_remedy=True)
+
+
+def _beside(findings: Sequence[Finding]) -> Finding | None:
+    """Return what is to be done something about beside what comes first: what the first sentence names beside it."""
+    return finding_text.beside_what_it_sends(findings) or finding_text.beside_waits(findings)
+
+
+def _on_rank(beside: Finding, first: Finding) -> str:
+    """Return on which one rank something is to be done, before that, where what comes first is not done there."""
+    return f"on rank {beside.rank}, " if beside.rank is not None and beside.rank != first.rank else ""
 
 
 def begins_on(findings: Sequence[Finding], first: Finding) -> int | None:
@@ -221,10 +235,8 @@ def _where_it_goes(finding: Finding, run: RunAnalysis) -> str:
     much that is where it is transfer.
     """
     told = f"{cure_text(finding.remedy, is_of_several(finding))}; " if finding.remedy is not None else ""
-    sent = next((row for row in finding.evidence if row.name == EXPOSED_TRANSFER), None)
-    if sent is not None and finding.remedy is not None and finding.remedy.cure == "send_less":
-        bound = replace(finding, ms=sent.ms, fraction=sent.share, at_most=True)
-        told = f"{finding_text.todo(bound, run)}; "
+    if (sent := finding_text.bare_transfer(finding)) is not None:
+        told = f"{finding_text.todo(sent, run)}; "
     return f"{told}{finding_text.todo_elsewhere(finding)}"
 
 

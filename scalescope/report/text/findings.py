@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
 from scalescope.report.text.codes.compute import mostly_compute
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several
@@ -23,6 +25,7 @@ from scalescope.report.text.of_step import share, step_named
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
     EXPOSED,
+    EXPOSED_TRANSFER,
     GOES_WITH_IT,
     IDLE,
     IN_STEPS,
@@ -61,8 +64,8 @@ _GOES_WITH = {"host_bound": "where other causes, or queued kernels, hide it"}
 #: What a code is called where it is of the hosts of all ranks.
 _OF_HOSTS: dict[Code, str] = {"host_stall": "stalled hosts", "host_starved": "starved hosts"}
 _WAITS = "that waits for it"
-#: What is said behind advice against what the job is.
-_NO_FAULT = "; that changes what the job does, and mends no fault"
+#: What is said before advice against what the job is.
+_NO_FAULT = "no fault is found in what the job sends; who would change that can "
 _MORE = "profile more steps (active=20)"
 
 
@@ -130,7 +133,7 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int, *, w
     if (also := findings[0].also_late) is not None and not is_within_noise(findings[0]):
         same = [one for one in others if also.order == "together" and set(ranks_of(one)) & set(also.ranks)]
         return f"{'; '.join([told.removesuffix('.'), *(f'{subject(one)}: {because(one)}' for one in same)])}."
-    if others and is_all_of_it(findings[0]):
+    if beside_what_it_sends(findings) is not None:
         nothing = ", or nothing" if is_within_noise(others[0]) and not is_certain(others[0]) else ""
         return and_then(
             told, f"beside it {subject(others[0])} may cost {cost(others[0])}{nothing}: {because(others[0])}"
@@ -150,6 +153,13 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int, *, w
 def _compute_alike(finding: Finding, other: Finding) -> bool:
     """Tell whether both are what one rank computes beyond the others: parts of one sum, of which neither is a rival."""
     return finding.rank == other.rank is not None and finding.code in ON_THE_DEVICE and other.code in ON_THE_DEVICE
+
+
+def beside_what_it_sends(findings: Sequence[Finding]) -> Finding | None:
+    """Return what is said beside transfer that comes first and is no fault of the job: what may be one; or None."""
+    if not findings or not is_all_of_it(findings[0]):
+        return None
+    return next((one for one in findings[1:] if one.ms is not None and not one.at_most), None)
 
 
 def beside_waits(findings: Sequence[Finding]) -> Finding | None:
@@ -335,8 +345,7 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
         "" if evened is None or finding.ms is None else f"; all {milliseconds(finding.ms)} where the surplus is dropped"
     )
     more += "; and record more steps" if is_of_one_step(finding) else ""
-    more += _NO_FAULT * is_all_of_it(finding)
-    return f"{cure_of(finding)}{size}{by_itself(finding)}{more}"
+    return f"{_NO_FAULT * is_all_of_it(finding)}{cure_of(finding)}{size}{by_itself(finding)}{more}"
 
 
 def todo_elsewhere(finding: Finding) -> str:
@@ -376,8 +385,23 @@ def following(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def listed(run: RunAnalysis) -> list[Finding]:
-    """Return those of them that are listed: no launching that is as little as any eager step of CPUs has."""
-    return following(told_of(run))
+    """Return those of them that are listed: no launching that is as little as any eager step of CPUs has. Transfer that
+    comes first without a cause is one, where it is no less than those.
+    """
+    told = following(told_of(run))
+    sent = bare_transfer(run.findings[0]) if told and run.findings else None
+    if sent is None:
+        return told
+    at = next((at for at, one in enumerate(told) if (one.ms or 0.0) <= (sent.ms or 0.0)), len(told))
+    return [*told[:at], sent, *told[at:]]
+
+
+def bare_transfer(finding: Finding) -> Finding | None:
+    """Return the transfer that a step without a cause loses as a bound, where less of it is what is advised."""
+    sent = next((row for row in finding.evidence if row.name == EXPOSED_TRANSFER), None)
+    if finding.code != "nothing" or sent is None or finding.remedy is None or finding.remedy.cure != "send_less":
+        return None
+    return replace(finding, code="exposed_transfer", ms=sent.ms, fraction=sent.share, at_most=True, evidence=(sent,))
 
 
 def straggler_text(run: RunAnalysis, rank: int) -> str:

@@ -41,6 +41,13 @@ _SEND_LESS = CureText(
     "send less, or less often",
     "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches",
 )
+#: … in a step that adds gradients up already.
+ACCUMULATING: dict[Cure, CureText] = {
+    "send_less": CureText(
+        "send less, or less often",
+        "gradients as bf16 (bf16_compress_hook), more micro-batches before each exchange, larger batches",
+    )
+}
 BY_BACKEND: dict[str | None, dict[Cure, CureText]] = {
     "gloo": {"look_at_links": _BY_NCCL, "fewer_channels": _BY_NCCL},
     "mpi": {"look_at_links": LINKS_OF_HOSTS},

@@ -2,6 +2,7 @@
 
 from scalescope.report.text.cures.table import CURES, CureText
 from scalescope.report.text.cures.where import (
+    ACCUMULATING,
     BY_BACKEND,
     BY_ORIGIN,
     COMPILED,
@@ -37,6 +38,8 @@ def _of(remedy: Remedy, several: bool = False) -> CureText:
         return MPI_ON_ONE_HOST if remedy.one_host and own[remedy.cure] is LINKS_OF_HOSTS else own[remedy.cure]
     if remedy.inference and remedy.cure in INFERENCE:
         return INFERENCE[remedy.cure]
+    if remedy.accumulates and remedy.cure in ACCUMULATING:
+        return ACCUMULATING[remedy.cure]
     one_host = remedy.one_host or (not remedy.on_cpu and remedy.backend in OTHER_INTERFACES)
     return ON_ONE_HOST.get(remedy.cure, CURES[remedy.cure]) if one_host else CURES[remedy.cure]
 

@@ -8,6 +8,7 @@ gradients help little.
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.answer import RunAnalysis
@@ -80,7 +81,7 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     sizes = [one.bytes for one in held if one.bytes is not None]
     rows = shown(held, len(steps), bare, step_ms)
     most = bare
-    cure = Remedy(cure="send_less")
+    cure = Remedy(cure="send_less", accumulates=accumulates(records))
     if not sizes and calls >= _MANY and _are_quick(held):
         most = bare * (1 - 1 / calls)
         cure = Remedy(cure="record_sizes")
@@ -128,6 +129,21 @@ def broadcasts_buffers(records: Mapping[int, RankRecord]) -> bool:
         forwards = [(begin, end) for begin, end, name in record.phases if name == DDP_FORWARD]
         sent = [one.start for one in record.collectives if one.operation == _BROADCAST]
         found.append(bool(sent) and all(any(begin <= at <= end for begin, end in forwards) for at in sent))
+    return bool(found) and all(found)
+
+
+def accumulates(records: Mapping[int, RankRecord]) -> bool:
+    """Tell whether each step adds gradients up before it exchanges them: of its forward passes under DDP the first ones
+    are followed by new gradients, and the last one alone by all-reduces.
+    """
+    found = []
+    for record in records.values():
+        forwards = [begin for begin, _, name in record.phases if name == DDP_FORWARD]
+        reduces = [one.start for one in record.collectives if one.operation in REDUCE_ON_ALL]
+        for begin, end in pairwise(record.edges):
+            own = [at for at in forwards if begin <= at < end]
+            made = len(own) > 1 and any(own[0] <= at < own[-1] for at in record.new_gradients)
+            found.append(made and not any(own[0] <= at < own[-1] for at in reduces))
     return bool(found) and all(found)
 
 

@@ -24,6 +24,7 @@ from scalescope.scaling.finding import (
     Finding,
     Remedy,
 )
+from scalescope.scaling.findings.bounds.bare_transfer import accumulates
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.computing.habits import habits_of
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
@@ -77,7 +78,7 @@ def nothing(scene: Scene, found: Sequence[Finding] = ()) -> Finding:
         low_ms=None,
         high_ms=None,
         evidence=tuple(rows),
-        remedy=Remedy(cure=_cure(scene, wasteful, rows, found)),
+        remedy=Remedy(cure=_cure(scene, wasteful, rows, found), accumulates=accumulates(scene.replayer.records)),
         backed="replay",
     )
 
