@@ -166,6 +166,9 @@ def test_a_cost_that_is_more_than_its_cause_says_why() -> None:
     assert first_sentence([STALL], 239.4, 2).endswith("before aten::conv2d."), "its interval holds these 47.5 ms"
     above = first_sentence([replace(STALL, low_ms=50.0)], 239.4, 2)
     assert above.endswith(", and 5.2 ms more are waits behind it.")
+    beside = EvidenceRow(kind="figure", name="gap_before aten::flatten", ms=5.0)
+    both = first_sentence([replace(STALL, low_ms=50.0, evidence=(*STALL.evidence, beside))], 239.4, 2)
+    assert "more are waits" not in both, "what it does at its other place is part of it"
     rows = (
         EvidenceRow(kind="figure", name=LATE, value=39.0, ms=52.7),
         EvidenceRow(kind="figure", name=STEADY_STEPS, ms=190.3),

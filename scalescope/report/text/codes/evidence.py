@@ -50,13 +50,17 @@ def beyond_its_cause_ms(finding: Finding) -> float:
     A cost is an expectation with an interval. One that begins above its cause has what the others lose beside it.
     """
     named = next((row for row in finding.evidence if row.name not in (STEADY_STEPS, LATE) and row.ms is not None), None)
-    if named is None or named.ms is None or finding.ms is None or finding.ms <= (1 + _BEYOND) * named.ms:
+    if named is None or named.ms is None or finding.ms is None:
+        return 0.0
+    gaps = [row.ms for row in finding.evidence if row.name.startswith("gap_before ") and row.ms is not None]
+    named_ms = sum(gaps) if named.name.startswith("gap_before ") else named.ms  # all of its places are named
+    if finding.ms <= (1 + _BEYOND) * named_ms:
         return 0.0
     if row_of(finding, GOES_WITH_IT) is not None or finding.low_ms is None:
         return 0.0  # said, or not known
-    if finding.low_ms <= named.ms or row_of(finding, LOADER_WORKERS) is not None:
+    if finding.low_ms <= named_ms or row_of(finding, LOADER_WORKERS) is not None:
         return 0.0  # the interval says so
-    return finding.ms - named.ms
+    return finding.ms - named_ms
 
 
 def is_on_cpu(finding: Finding) -> bool:

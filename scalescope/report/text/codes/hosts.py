@@ -1,5 +1,7 @@
 """What hosts do while their devices wait, in words."""
 
+from msgspec.structs import replace
+
 from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import listing, milliseconds, ordinal
@@ -171,7 +173,7 @@ def _stands_still(finding: Finding, row: EvidenceRow) -> str:
 def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
     """Return where else a host stands still as well: what a stall costs is of all its places."""
     places = [
-        f"for {milliseconds(row.ms)} {_at(row, on_cpu=is_on_cpu(finding))}"
+        f"for {milliseconds(row.ms)} {_at(row, told, on_cpu=is_on_cpu(finding))}"
         for row in finding.evidence
         if row is not told and row.name.startswith(("gap_before ", GARBAGE)) and row.ms is not None
     ]
@@ -180,10 +182,11 @@ def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
     return f", and also {listing(places)}" if places else ""
 
 
-def _at(row: EvidenceRow, *, on_cpu: bool) -> str:
+def _at(row: EvidenceRow, told: EvidenceRow, *, on_cpu: bool) -> str:
     if row.name == GARBAGE:
         return "in Python's garbage collector"
-    return placed(row, on_cpu=on_cpu)
+    there = row.place is not None and row.place == told.place  # that is said
+    return f"there {placed(replace(row, place=None), on_cpu=on_cpu)}" if there else placed(row, on_cpu=on_cpu)
 
 
 def _shown(finding: Finding) -> str:

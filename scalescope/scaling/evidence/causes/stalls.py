@@ -73,14 +73,20 @@ def stall_causes(common: CommonSteps) -> list[HostCause]:
     by_place = _by_place(common)
     objects = _objects_ns(_Place(common, place, by_place) for place in by_place if of_objects(place) is not None)
     passes = _in_all_passes(common, by_place)
-    found = []
+    found: list[HostCause] = []
+    rest: list[tuple[_Place, set[int | None]]] = []
     for place in sorted(by_place):
         there = _Place(common, place, by_place)
         alone = there.alone(slowness, lowest_floors)
         found += alone
         named = objects.get(of_objects(place) or "")
-        found += there.together({cause.rank for cause in alone}, named, passes[_whichever_pass(place)])
-    return found
+        together = there.together({cause.rank for cause in alone}, named, passes[_whichever_pass(place)])
+        found += together
+        if not together:
+            rest.append((there, {cause.rank for cause in alone}))
+    stalled = {figure.within for cause in found if cause.rank is None for figure in cause.evidence}
+    parts = stalled.intersection(_OUTSIDE)
+    return found + [cause for there, alone_here in rest for cause in there.with_a_stall(parts, alone_here)]
 
 
 def of_objects(place: GapLocation) -> str | None:
@@ -254,13 +260,28 @@ class _Place:
         )
         if not (known or (large and (single or each_pass))):
             return []
-        seen = len(self.common) - self.unseen
+        return [self._of_all(rows, alone, min(map(_typical_ns, rows)) if each_pass else 0)]
+
+    def with_a_stall(self, parts: Set[LoopPlace | None], alone: Set[int | None]) -> list[HostCause]:
+        """Return what all ranks stand still for here as well where this lies in a part of the loop, outside of the
+        model, in which they have a stall: who turns predictions into lists and counts them does all of it there.
+        """
+        rows = [row for row in self.rows if row is not None]
+        if len(rows) < len(self.rows) or place_in_loop(rows) not in parts or _is_native(self.place):
+            return []
+        told = self.told
+        long = _mostly(self.longest.min(axis=0)[told]) >= _LEAST_NS
+        much = _mostly(self.ns.min(axis=0)[told]) >= _SHARE * self.common.step_ns
+        return [self._of_all(rows, alone, 0)] if long and much else []
+
+    def _of_all(self, rows: list[PlacedGaps], alone: Set[int | None], each_ns: int) -> HostCause:
+        """Return the cause of all ranks here; of those that stall `alone`, what they have in common with the others."""
+        base, seen = self.ns.min(axis=0), len(self.common) - self.unseen
         own = tuple(
             (rank, round(float((base if rank in alone else self.ns[at])[:seen].mean())))
             for at, rank in enumerate(self.common.ranks)
         )
-        each_ns = min(map(_typical_ns, rows)) if each_pass else 0
-        return [msgspec.structs.replace(_cause(self, None, rows, base, None), own_ns=own, each_pass_ns=each_ns)]
+        return msgspec.structs.replace(_cause(self, None, rows, base, None), own_ns=own, each_pass_ns=each_ns)
 
 
 def _is_native(place: GapLocation) -> bool:
