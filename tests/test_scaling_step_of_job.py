@@ -285,6 +285,24 @@ def test_moved_traces_tell_the_same_pace_as_in_their_runs_folder(tmp_path: Path)
     assert not plain.quality.unsteady and name_of_step(plain) == "as run"
 
 
+@pytest.mark.parametrize(("beyond", "uneven", "same"), [(1.02, 0.1, True), (1.02, 0.001, False), (1.05, 0.1, False)])
+def test_profiled_steps_that_are_others_by_no_more_than_is_known_are_the_step_as_run(
+    beyond: float, uneven: float, same: bool, tmp_path: Path
+) -> None:
+    """*13.4 ms of the profiled step* and *40.4 ms of the 128.9 ms step* were told of two runs of one job: the profiled
+    steps of one took 106.5 ms, and its own 103.9 (100.4 to 107.4).
+    """
+    (plain,) = analyze([JOB], jobs=1)
+    assert isinstance(plain, RunAnalysis) and plain.as_run is not None and plain.as_run.step_ms is not None
+    own, half = plain.as_run.step_ms / beyond, uneven * plain.as_run.step_ms / 3
+    told = msgspec.structs.replace(
+        plain.as_run, source="steps", untraced_by="steps", step_ms=own, low_ms=own - half, high_ms=own + half,
+        replayed_ms=Interval(plain.as_run.step_ms, plain.as_run.step_ms - half, plain.as_run.step_ms + half),
+    )  # fmt: skip
+    plain.as_run = told
+    assert (name_of_step(plain) == "as run") is same is (step_of_job(plain) == "")
+
+
 @pytest.mark.parametrize("of_traced", [0.955, 0.97, 0.993])
 def test_a_step_that_is_given_is_told_as_it_was_given(of_traced: float) -> None:
     """`--step-ms 84.4` was told as *the 84.7 ms step*, and 87.5 of traced 88.2 as *the 88.1 ms step*."""

@@ -4,6 +4,7 @@ A window's replay without recording says where such a step goes. On ranks that s
 the job's own, for what else the machine did: that is told beside it, as a part of neither.
 """
 
+import math
 from collections.abc import Sequence
 
 from scalescope.scaling.answer import AsRun, RunAnalysis
@@ -12,6 +13,8 @@ from scalescope.scaling.costs.interval import Interval
 
 #: Of the job's own step: a replayed one that is so near is that one.
 SAME = 0.01
+#: … or, where the two are known no better, one so near: a reader would look for a reason that is not there.
+_NEAR = 0.03
 
 
 def tell_step_of_job(run: RunAnalysis) -> None:
@@ -64,8 +67,12 @@ def kinds_of_step(run: RunAnalysis) -> Sequence[KindRow]:
 
 
 def is_step_of_job(told: AsRun | None) -> bool:
-    """Tell whether the parts that are told of a step as run add up to one that the job had."""
-    return told is None or told.step_ms is None or abs(beyond_the_job_ms(told)) <= SAME * told.step_ms
+    """Tell whether the parts that are told of a step as run add up to one that the job had, as far as that is known."""
+    if told is None or told.step_ms is None:
+        return True
+    beyond = abs(beyond_the_job_ms(told))
+    known = math.hypot(interval_of_job(told).half, told.replayed_ms.half) if told.replayed_ms is not None else 0.0
+    return beyond <= max(SAME * told.step_ms, min(known, _NEAR * told.step_ms))
 
 
 def interval_of_job(told: AsRun) -> Interval:
