@@ -85,7 +85,7 @@ def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_
         "threads compute on 2 cores). Beside it rank 1 costs 11.8 ms (7.5 ms to 16.4 ms): its host does nothing"
     ) in verdict.headline
     assert verdict.advice.startswith("give each rank cores of its own: 62.5 ms (")
-    assert "; beside that, find what holds that host up: 11.8 ms" in verdict.advice
+    assert "; beside that, on rank 1, find what holds that host up: 11.8 ms" in verdict.advice
     assert not any("11.8 ms" in note for note in verdict.notes)  # it is said already
     again: RunAnalysis = msgspec.json.decode(msgspec.json.encode(run), type=RunAnalysis)
     keep(again, again.findings)
