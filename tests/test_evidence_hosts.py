@@ -18,11 +18,12 @@ from host_traces import (
     undisturbed,
 )
 
+from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.compare import busy_beyond_others, compare_hosts
-from scalescope.scaling.finding import BESIDE
+from scalescope.scaling.finding import BESIDE, EvidenceRow, Finding, Remedy
 
 DATA = Path(__file__).parent / "data"
 
@@ -326,3 +327,30 @@ def test_copies_that_an_idle_device_has_done_within_a_call_are_no_waits_of_a_ran
     """
     found = causes_of(tmp_path, _reading_its_loss(34.0, (0, 3), 22.0), _reading_its_loss(34.0, (), 22.0))
     assert [one.rank for one in found if one.code == "synchronising"] == [None]
+
+
+def test_a_wait_for_a_batch_that_is_not_pinned_is_told_as_that() -> None:
+    """A loop that copied its batches out of pageable memory was to *take the synchronisation out of the step: no
+    .item(), .cpu()*, of which it had none.
+    """
+    row = EvidenceRow(kind="operator", name="cudaStreamSynchronize in aten::to", ms=5.0, calls=1.0)
+    found = Finding(code="synchronising", ms=5.0, low_ms=4.0, high_ms=6.0, evidence=(row,), backed="replay",
+                    remedy=Remedy(cure="pin_memory"))  # fmt: skip
+    assert "once a step, to copy out of memory that is not pinned, and the device" in because(found)
+    assert found.remedy is not None and "pin_memory=True" in cure_elsewhere(found.remedy)
+
+
+@pytest.mark.parametrize(("name", "waits"), [("Memcpy HtoD (Pageable -> Device)", True), ("Memcpy DtoH", False)])
+def test_a_wait_right_behind_a_copy_knows_whether_that_came_from_the_host(
+    name: str, waits: bool, tmp_path: Path
+) -> None:
+    def step(trace: HostTrace, _: int) -> None:
+        with trace.inside("cpu_op", "aten::to"):
+            number = trace.call("MemcpyAsync")
+            trace.on_device(name, "gpu_memcpy", max(trace.clock, trace.device_free), 900.0, number)
+            trace.synchronise()
+        trace.python(200.0)
+        plain_step(trace, KERNEL_US)
+
+    (found,) = (one for one in causes_of(tmp_path, step, step) if one.code == "synchronising")
+    assert [one.from_host for one in found.evidence if one.kind == "call"] == [waits]

@@ -71,6 +71,7 @@ Cure = Literal[
     "compile",
     "whole_tensors",  # in place of a loop of Python over their elements, rows, or over many of them
     "drop_synchronisation",
+    "pin_memory",  # of batches
     "read_at_once",  # what is read value by value
     "fixed_shapes",
     "keep_memory",
@@ -217,10 +218,8 @@ LOADER_WORKERS = "loader_workers"
 MAY_BE_OTHERS = "may_be_others"
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
-#: … and, beside that, that none of the job's own `value` steps around the window has it.
-NOT_IN_STEPS = "not_in_steps"
-#: Evidence that such a cause comes back: it takes `ms` in every `value`-th step.
-EVERY = "every_so_many_steps"
+NOT_IN_STEPS = "not_in_steps"  # … and in none of the job's own `value` steps around the window
+EVERY = "every_so_many_steps"  # … and that it comes back: it takes `ms` in every `value`-th step
 #: Evidence of which steps have it, where few do and no period is known: `value` is one's place among them, from 1 on.
 AT_STEP = "at_step"
 #: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`

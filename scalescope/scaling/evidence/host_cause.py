@@ -31,6 +31,7 @@ class HostFigure(msgspec.Struct, frozen=True, kw_only=True):
     ns: float
     others_ns: float | None = None
     count: float | None = None  # how often
+    from_host: bool = False  # of a call: a copy out of the host's memory makes it wait
     share: float | None = None  # of interruptions: those between two operators, where Python runs
 
 

@@ -11,6 +11,7 @@ from scalescope.scaling.evidence.host_calls import ASYNCHRONOUS_COPY
 from scalescope.scaling.evidence.host_timeline import HostTimeline
 from scalescope.scaling.evidence.idle_after import idle_after
 from scalescope.scaling.evidence.waiting import QUICK_NS, synchronising_calls
+from scalescope.scaling.rank.loading import copies_from_host
 from scalescope.scaling.rank.timeline import Timeline
 from scalescope.scaling.trace.intervals import Ints
 
@@ -26,6 +27,7 @@ class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
     call: str  # `cudaStreamSynchronize`
     operator: str  # the outermost around it, such as `aten::item`; empty for none
     annotation: str  # the innermost of the user's around it; empty for none
+    from_host: bool = False  # it waits for a copy out of the host's memory, as of a batch that is not pinned
     calls: tuple[int, ...]
     wait_ns: tuple[int, ...]
     idle_ns: tuple[int, ...]
@@ -42,7 +44,10 @@ def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) ->
         return ()
     calls = host.calls.of(rows)
     first, ahead = idle_after(calls, device, int(host.edges[-1]))
-    places = np.stack([calls.name, around.operators(calls.start, calls.thread), around.annotations(calls.start)])
+    from_host = _copy_from_host(host, device, rows)
+    places = np.stack(
+        [calls.name, around.operators(calls.start, calls.thread), around.annotations(calls.start), from_host]
+    )
     found, of_call = np.unique(places, axis=1, return_inverse=True)
     tables = np.zeros((4, found.shape[1], len(host)), np.int64)
     for table, values in zip(
@@ -55,6 +60,7 @@ def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) ->
             call=host.names[found[0, place]],
             operator=host.names[found[1, place]] if found[1, place] >= 0 else "",
             annotation=host.names[found[2, place]] if found[2, place] >= 0 else "",
+            from_host=bool(found[3, place]),
             calls=tuple(tables[0, place].tolist()),
             wait_ns=tuple(tables[1, place].tolist()),
             idle_ns=tuple(tables[2, place].tolist()),
@@ -62,6 +68,26 @@ def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) ->
         )
         for place in order.tolist()
     )
+
+
+def _copy_from_host(host: HostTimeline, device: Timeline, rows: Ints) -> Ints:
+    """Return 1 for each call that copies out of the host's memory itself, or waits right behind one that does, else 0.
+
+    `rows`: of the host's calls. torch waits so for a copy that is to block, or comes out of memory that is not pinned.
+    """
+    named = np.array([copies_from_host(name) for name in host.names], bool)
+    launches = np.sort(device.launch[named[device.name] & device.linked])
+    if not launches.size:
+        return np.zeros(rows.size, np.int64)
+    calls = host.calls
+    order = np.lexsort((calls.start, calls.thread))
+    before = np.full(len(calls), -1, np.int64)
+    same = calls.thread[order][1:] == calls.thread[order][:-1]
+    before[order[1:][same]] = order[:-1][same]
+    copies = np.isin(calls.start, launches)
+    behind = (before[rows] >= 0) & copies[before[rows]]
+    found: Ints = (copies[rows] | behind).astype(np.int64)
+    return found
 
 
 def _waiting_copies(host: HostTimeline, device: Timeline) -> Ints:

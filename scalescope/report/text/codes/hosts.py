@@ -375,6 +375,8 @@ def synchronising(finding: Finding) -> str:
     what = f" in {row.name}" if row is not None else ""
     calls = row.calls if row is not None else None
     times = f", {calls:,.0f} times a step" if calls and calls >= 1.5 else ", once a step" if calls else ""
+    if finding.remedy is not None and finding.remedy.cure == "pin_memory":
+        times += ", to copy out of memory that is not pinned"
     waits = f"the host waits for the device{what}{times}, and the device then for the host"
     values = row_of(finding, READ_VALUES)
     if values is None or not values.ms:

@@ -122,6 +122,10 @@ CURES: dict[Cure, CureText] = {
         "take the synchronisation out of the step",
         "no .item(), .cpu() or synchronize() in each step: keep figures on the device, read them every so many steps",
     ),
+    "pin_memory": CureText(
+        "copy batches out of pinned memory, without waiting for it",
+        "DataLoader(pin_memory=True) or tensor.pin_memory() ahead, then tensor.to(device, non_blocking=True)",
+    ),
     "read_at_once": CureText(
         "read values all at once, not one by one",
         "tensor.tolist() or tensor.numpy() once, before the loop of Python; figures for a log every so many steps",

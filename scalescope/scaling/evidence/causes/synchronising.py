@@ -13,7 +13,7 @@ from scalescope.scaling.trace.intervals import Ints
 #: The share of a step that the device must idle for these calls, in the median of the steps.
 _SHARE = 0.002
 
-Key = tuple[str, str, str]  # call, operator, annotation
+Key = tuple[str, str, str, bool]  # call, operator, annotation, whether a copy out of the host's memory makes it wait
 
 
 def synchronising_causes(common: CommonSteps) -> list[HostCause]:
@@ -63,7 +63,7 @@ def _of_place(evidence: HostEvidence, place: Key, kind: str) -> tuple[int, ...]:
 
 
 def _place(one: Synchronisation) -> Key:
-    return one.call, one.operator, one.annotation
+    return one.call, one.operator, one.annotation, one.from_host
 
 
 def _counts(evidence: HostEvidence) -> tuple[int, ...]:
@@ -83,8 +83,9 @@ def _cause(common: CommonSteps, rank: int | None, ns: Ints, at_most: Ints, ranks
             inside=operator or annotation,
             ns=_mean([one.idle_ns for one in rows], len(ranks)),
             count=_mean([one.calls for one in rows], len(ranks)),
+            from_host=from_host,
         )
-        for (call, operator, annotation), rows in by_place.items()
+        for (call, operator, annotation, from_host), rows in by_place.items()
     ]
     figures.sort(key=lambda figure: -figure.ns)
     return HostCause(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_BEGIN_WITH
-from scalescope.scaling.evidence.host_cause import HostCause, HostCode
+from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.finding import (
     AT_STEP,
@@ -374,6 +374,8 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
         return Remedy(cure="tensors_not_objects")
     if most_likely_loads(longest):
         return Remedy(cure="name_loading")
+    if code == "synchronising" and max(_calls(causes), key=lambda one: one.ns).from_host:
+        return Remedy(cure="pin_memory")
     if code != "data_loading":
         return Remedy(cure=_CURES[code])
     if not scene.ours and any(from_workers(one.name) for cause in causes for one in cause.evidence):
@@ -381,6 +383,10 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
     # null: as many as cores are left, which decoding images can use and cutting tokens cannot
     images = scene.facts is not None and scene.facts.dataset == "image_folder"
     return Remedy(cure="load_ahead", overrides=scene.overrides("data.workers=null" if images else "data.workers=4"))
+
+
+def _calls(causes: Sequence[HostCause]) -> list[HostFigure]:
+    return [one for cause in causes for one in cause.evidence if one.kind == "call"]
 
 
 def _beyond_ms(causes: Sequence[HostCause]) -> tuple[float, ...]:
