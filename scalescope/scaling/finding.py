@@ -47,6 +47,7 @@ CODES: tuple[Code, ...] = get_args(Code)
 #: What to do about it, in a loop of anybody's: a code, whose words are made where they are shown.
 Cure = Literal[
     "look_at_rank",  # see what launches this there
+    "same_kernels",  # as the others run: the same precision and layout
     "no_anomaly_detection",
     "launch_without_waiting",
     "even_out",  # the ranks' batches
@@ -308,6 +309,7 @@ AT_LEAST = "times_as_long_at_least"
 #: The figure that says how many times the others' a rank's launches take that collectives run beside, where its cost is
 #: of those, too: `ms` a step, and `others_ms`.
 TIMES_BESIDE = "times_as_long_beside_collectives"
+OTHER_KERNELS = "other_kernels"  # the same of a rank's kernels where the others run other ones for the same operators
 #: The figure that says how fast data move, and which share that is of what they could.
 BUS = "bus_gb_s"
 #: A cost whose interval begins below this reads as 0.00 ms.
@@ -398,11 +400,9 @@ def is_certain(finding: Finding) -> bool:
 
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
-    """Tell whether evidence says what a rank does beyond the others in every step: inputs, launches or waits for its
-    device, products that are longer without exception, or waits for the interpreter's lock; or how fast data move, or
-    in how many backward passes of a step gradients do.
-    """
-    return any(row.name in (INPUTS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS, PASSES) for row in evidence)
+    """Tell whether evidence says what a rank does in each step beyond the others, or otherwise, or what all do."""
+    counted = (INPUTS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS, PASSES, OTHER_KERNELS)
+    return any(row.name in counted for row in evidence)
 
 
 def is_interrupted_everywhere(finding: Finding) -> bool:

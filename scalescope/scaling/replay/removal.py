@@ -25,6 +25,7 @@ What = Literal[
     "own",  # activities that the other ranks do not run at all
     "more",  # those that they run less often
     "slow",  # activities that take longer than on the others
+    "unlike",  # of those, what the others run by other kernels, and what is right beside that
     "turns",  # the same, in the steps alone in which they do: by turns, one rank's excess is another's lack
     "host",  # whatever the host takes longer
     "gaps",  # of that, where one launch alone is late by a gap
@@ -82,6 +83,10 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             _shorten_longest(graph, side, rank, removal)
         elif removal.what in ("slow", "turns"):
             _remove_slowness(graph, side, rank, by_turns=removal.what == "turns")
+        elif removal.what == "unlike":
+            for step in steps_of(side):
+                chosen = side.is_unlike(rank, step, or_beside=True).tolist()
+                _even_out_work(graph, side.launches[rank, step], side.excess(rank, step, "work_ns"), chosen)
         elif removal.what in ("own", "more"):
             _remove_extra(graph, side, rank, removal.what)
         else:

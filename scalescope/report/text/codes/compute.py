@@ -21,6 +21,7 @@ from scalescope.scaling.finding import (
     FULL_PRECISION,
     INPUTS,
     LAYOUT_CONVERSIONS,
+    OTHER_KERNELS,
     OWN_TURNS,
     ROUNDS,
     SORTED_SCATTERS,
@@ -98,12 +99,19 @@ def slower(finding: Finding) -> str:
             "turns"
         )
     ratio, row = row_of(finding, "times_as_long"), first_of(finding, "activity")
+    unlike = row_of(finding, OTHER_KERNELS)
+    if unlike is not None and unlike.ms is not None and unlike.others_ms is not None:
+        most = "" if row is None else f"; most of all {row.name}"
+        return (
+            f"it runs other kernels than {others(finding)} for the same operators, as in another precision or layout: "
+            f"for {milliseconds(unlike.ms)} a step, where theirs take {milliseconds(unlike.others_ms)}{most}"
+        )
     turns = row_of(finding, BY_TURNS)
     if turns is not None and turns.calls is not None and turns.value is not None and turns.ms is not None:
-        others = "other threads have its cores" if is_on_cpu(finding) else "another process has the device"
+        whose = "other threads have its cores" if is_on_cpu(finding) else "another process has the device"
         return (
             f"{turns.calls:.0f} of its {computing(finding)} a step take {milliseconds(turns.ms)} longer together than "
-            f"on the others ({milliseconds(turns.value)} each in the median), and the rest do not, as where {others} "
+            f"on the others ({milliseconds(turns.value)} each in the median), and the rest do not, as where {whose} "
             "by turns"
         )
     if ratio is not None and ratio.value is not None:

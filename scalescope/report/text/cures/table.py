@@ -25,6 +25,10 @@ CURES: dict[Cure, CureText] = {
         "find what launches that on this rank alone",
         "logging, checks or validation under `if rank == …` inside the step",
     ),
+    "same_kernels": CureText(
+        "let that rank compute in the precision and layout that the others do",
+        "dtypes, autocast and memory formats alike on every rank; cudnn.benchmark chooses kernels on each by itself",
+    ),
     "even_out": CureText(
         "even out the ranks' load",
         "batches of equal size and length on every rank; nothing more under `if rank == …` inside the step",

@@ -54,11 +54,10 @@ def _host_ms(scene: Scene, rank: int) -> tuple[float, float]:
     mine = theirs = 0.0
     for step in side.steps:
         own = side.launches[rank, step]
-        others = side.others(rank, step, "host_ns") - side.others(rank, step, "data_ns")
-        for row, place in enumerate(own.stands_in.tolist()):
-            if place >= 0 and others[place] == others[place]:
-                mine += float(own.host_ns[row] - own.data_ns[row]) / 1e6
-                theirs += float(others[place]) / 1e6
+        others = side.theirs(rank, step, "host_ns") - side.theirs(rank, step, "data_ns")
+        known = others == others
+        mine += float((own.host_ns - own.data_ns)[known].sum()) / 1e6
+        theirs += float(others[known].sum()) / 1e6
     steps = max(1, len(side.steps))
     return mine / steps, theirs / steps
 

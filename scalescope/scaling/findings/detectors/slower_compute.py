@@ -4,7 +4,8 @@ What is longer tells why. A few launches that are longer by a stretch of a milli
 another process has the device by turns, unless they are the same few in each step. All kinds of kernels alike: the
 device is slower, or shared all the time; but not where the kernels' grids are larger, too, as they are of larger
 batches. What multiplies alike and what moves data hardly: its clocks are held down,
-which the memory's are not. One kind alone: that kernel is. Devices of one type differ by a per cent or two without
+which the memory's are not. One kind alone: that kernel is. Other kernels for the same operators, and all the rest as
+ever: a layer of another precision or layout. Devices of one type differ by a per cent or two without
 anybody's doing, which is no finding.
 """
 
@@ -29,6 +30,7 @@ from scalescope.scaling.finding import (
 )
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.grids import times_the_blocks
+from scalescope.scaling.findings.computing.other_kernels import other_kernels
 from scalescope.scaling.findings.detectors.longer_loops import rounds_of
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
 from scalescope.scaling.findings.detectors.own_work import computes_beside, looks_for_nan
@@ -167,7 +169,16 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
         more = by_inputs(scene, rank, 1 + excess / theirs)
         if more is not None:
             yield _candidate(scene, rank, more, common)
-        if more is not None or excess < _NATURAL * theirs or not _in_most_steps(common):
+        others = other_kernels(scene, rank) if more is None else ()
+        if others:
+            yield Candidate(
+                code="slower_compute",
+                rank=rank,
+                removals=(Removal("unlike", rank),),
+                evidence=others,
+                remedy=Remedy(cure="same_kernels"),
+            )
+        if more is not None or others or excess < _NATURAL * theirs or not _in_most_steps(common):
             continue
         # cores that compute for a rank are not what a device is: more to compute looks as lower clocks would
         clocks = None if scene.replayer.on_cpu else by_clocks(common)
@@ -229,12 +240,12 @@ def in_common(scene: Scene, rank: int, *, beside_collectives: bool = False) -> I
     held_up = held_up_by(graph, side, rank)
     for step in side.steps:
         own = side.launches[rank, step]
-        others = side.others(rank, step, "work_ns")
+        others = side.theirs(rank, step, "work_ns")
         for row in np.flatnonzero(own.stands_in >= 0).tolist():
             if own.activity[row] in held_up:
                 continue
             node = graph.activities[own.activity[row]]
-            other = float(others[own.stands_in[row]])
+            other = float(others[row])
             beside = node.overlap_ns > _OVERLAPPED * (node.traced_end - node.traced_start)
             if node.kind == COMPUTE and other > 0 and beside == beside_collectives:
                 names.append(node.name)

@@ -5,7 +5,8 @@ this looks for: the program that most ranks run (of equally many, the shortest) 
 aligned with it, as `diff` aligns lines. A launch without a place in it is the rank's own, unless it stands in for one
 of the reference: libraries choose their kernels by the shapes, so that a rank with larger batches runs other ones for
 the same products. Between two launches in common, in their order, what the rank runs for itself stands in for what it
-lacks, where both are of one kind.
+lacks, where both are of one kind. A layer in another precision has other kernels around its products, too: where ranks
+run unlike products at one place, all that is unlike right there stands in for all of it (`unlike.py`).
 
 What a CPU computes to load data is no launch: it is its host's, on the way to the next one, as what a loader's Python
 takes is. A loader may prepare its batches by operators that the step has as well, or that no other rank's has.
@@ -24,10 +25,12 @@ import numpy.typing as npt
 
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.ranks.unlike import BETWEEN, Stretch, shared_out, unlike_stretches
 from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, MATMUL, OTHER, kind_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 #: Beyond so many launches that are not the reference's, aligning would take longer than it is worth.
 _LONGEST_DIFFERENCE = 6_000
@@ -48,6 +51,7 @@ class Launches:
     place: Ints  # in the reference's program; -1: it has none
     stands_in: Ints  # the same, and of what runs instead of one of the reference's launches that one's place
     blocks: Floats  # of its grid; NaN: not told
+    unlike: tuple[Stretch, ...] = ()  # of those that stand in for others all together: these, and for which places
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +92,52 @@ class SideBySide:
         found = np.full(len(self.programs[step]), np.nan)
         chosen = own.stands_in >= 0
         found[own.stands_in[chosen]] = getattr(own, column)[chosen]
+        for one in own.unlike:
+            found[one.places] = shared_out(getattr(own, column)[one.rows], self._by_reference(step, column)[one.places])
         return found
+
+    def _by_reference(self, step: int, column: str) -> Floats:
+        """Return what the first rank whose program is the reference takes at each of its places, ns."""
+        whole = len(self.programs[step])
+        of_step = (self.launches[rank, step] for rank in self.ranks)
+        first = next((own for own in of_step if len(own.place) == whole and bool((own.place >= 0).all())), None)
+        return np.ones(whole) if first is None else np.asarray(getattr(first, column))
+
+    def theirs(self, rank: int, step: int, column: str) -> Floats:
+        """Return what the other ranks take for each launch of one, ns; NaN where they have none.
+
+        What stands in for several others all together has what these take, each launch in proportion to its own.
+        """
+        own, others = self.launches[rank, step], self.others(rank, step, column)
+        found = np.where(own.stands_in >= 0, others[np.maximum(own.stands_in, 0)] if others.size else np.nan, np.nan)
+        for one in own.unlike:
+            found[one.rows] = shared_out(others[one.places], getattr(own, column)[one.rows])
+        return np.asarray(found)
+
+    def is_unlike(self, rank: int, step: int, *, or_beside: bool = False) -> Bools:
+        """Return which launches of a rank most of the others run by other kernels, `or_beside` with those beside them.
+
+        These are of the same layer: what casts, copies or adds to its tensors takes longer where they are wider.
+        """
+        own = self.launches[rank, step]
+        known, alike = (np.zeros(len(self.programs[step]), np.int64) for _ in range(2))
+        for other in (self.launches[one, step] for one in self.ranks if one != rank):
+            known[np.unique(other.stands_in[other.stands_in >= 0])] += 1
+            alike[np.unique(other.place[other.place >= 0])] += 1
+        there = np.maximum(own.stands_in, 0)
+        theirs = 2 * alike[there] < known[there] if known.size else np.zeros(len(there), bool)
+        unlike = (own.stands_in >= 0) & ((own.place < 0) | theirs)
+        if not or_beside or not unlike.any():
+            return np.asarray(unlike)
+        near = np.flatnonzero(unlike)[:, None] + np.arange(-BETWEEN, BETWEEN + 1)
+        beside = np.zeros(len(unlike), bool)
+        beside[np.clip(near, 0, len(unlike) - 1)] = True
+        return np.asarray((own.stands_in >= 0) & beside)
 
     def excess(self, rank: int, step: int, column: str) -> Floats:
         """Return by how much each launch of a rank takes longer than the others' one, ns; 0 where they have none."""
-        own = self.launches[rank, step]
-        others = self.others(rank, step, column)
-        theirs = np.where(own.stands_in >= 0, others[np.maximum(own.stands_in, 0)] if others.size else np.nan, np.nan)
-        return np.asarray(np.nan_to_num(getattr(own, column) - theirs, nan=0.0))
+        mine = getattr(self.launches[rank, step], column)
+        return np.asarray(np.nan_to_num(mine - self.theirs(rank, step, column), nan=0.0))
 
 
 def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
@@ -118,6 +160,12 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
             columns = list(zip(*own[rank], strict=True)) or [(), (), (), (), ()]
             place = align(names[rank], programs[step])
             blocks = np.array([graph.activities[at].blocks for at in columns[0]], np.float64)
+            stands_in, unlike = place, tuple[Stretch, ...]()
+            if not on_cpu:
+                unlike = unlike_stretches(names[rank], programs[step], place)
+                stands_in = with_substitutes(names[rank], programs[step], place)
+                for one in unlike:
+                    stands_in[one.rows] = one.stand_in
             launches[rank, step] = Launches(
                 activity=list(columns[0]),
                 call=list(columns[1]),
@@ -128,8 +176,9 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
                 dispatch_ns=np.array([graph.activities[at].dispatch_ns for at in columns[0]], np.float64),
                 beyond_ns=np.array([graph.activities[at].beyond_ns for at in columns[0]], np.float64),
                 place=place,
-                stands_in=place if on_cpu else with_substitutes(names[rank], programs[step], place),
+                stands_in=stands_in,
                 blocks=np.where(blocks > 0, blocks, np.nan),
+                unlike=unlike,
             )
     names_of = {step: set(program) for step, program in programs.items()}
     edge = count if len(numbers) > count else None
