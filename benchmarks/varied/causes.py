@@ -6,7 +6,8 @@ CODES: dict[str, tuple[str, ...]] = {
     "none": ("nothing",),
     "own": ("own_work", "more_work", "slower_compute"),
     "rows": ("more_work", "slower_compute"),
-    "cotenant": ("slower_compute", "throttled"),
+    # from beside by the rank's own process: its trace has these products, which no other rank makes
+    "cotenant": ("own_work", "slower_compute", "throttled"),
     "stall_one": ("host_stall", "synchronising"),
     "stall_all": ("host_stall", "synchronising"),
     "python_one": ("host_stall", "synchronising"),
