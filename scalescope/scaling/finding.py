@@ -304,6 +304,8 @@ UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
 BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 #: The figure that says in how many backward passes a step the same gradients are exchanged.
 PASSES = "backward_passes"
+#: The figure that says by how much compute is slower for collectives beside it, a step.
+SLOWER_BESIDE = "slower_beside_collectives"
 #: The figure that says how many times the others' even the quickest of a rank's products take in each step.
 AT_LEAST = "times_as_long_at_least"
 #: The figure that says how many times the others' a rank's launches take that collectives run beside, where its cost is

@@ -9,6 +9,7 @@ from scalescope.scaling.finding import Finding, is_known, is_no_fault
 from scalescope.scaling.finding_order import are_little_at_most, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
+from scalescope.scaling.findings.bounds.hidden_exchanges import hidden_exchanges
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges, without_what_goes_with
 from scalescope.scaling.findings.bounds.rounds import with_rounds
@@ -58,6 +59,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     copies,
     gradients,
     many_buckets,
+    hidden_exchanges,
     small_collectives,
     slow_transfer,
     contention,

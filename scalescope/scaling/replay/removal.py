@@ -11,6 +11,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph, median
 from scalescope.scaling.replay.ranks.copying import free_clones, free_copies, free_launches_of_copies, takes_time
 from scalescope.scaling.replay.ranks.elements import free_elements
+from scalescope.scaling.replay.ranks.exchanges import free_bucket_copies, free_exchanges
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
@@ -37,6 +38,8 @@ What = Literal[
     "elements",  # reading a host's tensors element by element, with the calls that do it
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
     "rounds",  # of several collectives all but one
+    "exchanges",  # collectives, with all that waits for them
+    "bucket_copies",  # what DDP runs on a device to bring gradients into the buckets of such, and back
     "pause",  # so much of the longest time that the host takes for a launch, in each step
 ]
 
@@ -51,7 +54,9 @@ class Removal(msgspec.Struct, frozen=True):
     longest_ns: int = 0  # of a pause of several gaps: the longest of them; 0: it is one
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
     before: str | None = None  # what is launched behind a pause, where its name tells; "": a step's first launch
-    transfers: tuple[tuple[int, ...], ...] = ()  # of rounds: the graph's, in rows that travel as their last one
+    transfers: tuple[
+        tuple[int, ...], ...
+    ] = ()  # of rounds: the graph's, in rows that travel as their last one; of exchanges: in a row a pass
 
 
 def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = False) -> None:
@@ -64,6 +69,12 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
         return
     if removal.what == "rounds":
         merge_rounds(graph, removal.transfers)
+        return
+    if removal.what == "exchanges":
+        free_exchanges(graph, removal.transfers)
+        return
+    if removal.what == "bucket_copies":
+        free_bucket_copies(graph, removal.transfers)
         return
     for rank in graph.ranks if removal.rank is None else [removal.rank]:
         if removal.what == "data":

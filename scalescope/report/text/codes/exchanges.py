@@ -9,6 +9,7 @@ from scalescope.scaling.finding import (
     EXPOSED_WAIT,
     ONE_WAITS,
     PASSES,
+    SLOWER_BESIDE,
     EvidenceRow,
     Finding,
     is_all_of_it,
@@ -105,6 +106,9 @@ def exchanged(finding: Finding, *, alone: bool = True) -> str:
     if passes is not None and passes.calls is not None:
         each = f"gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
         cores = "; the others may take cores from the compute as well" if finding.at_least else ""
+        beside = row_of(finding, SLOWER_BESIDE)
+        if beside is not None and beside.ms:
+            cores = f"; compute beside the others is slower, by {milliseconds(beside.ms)}"
         return f"{text}: {each}, where the last exchange would do{cores}"
     bytes_each = size.value if size is not None else None
     text += f", {_SIZELESS}" if bytes_each is None else f", of {_bytes(bytes_each)} in the median"

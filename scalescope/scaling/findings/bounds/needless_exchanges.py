@@ -8,9 +8,7 @@ waits for another one in turn; and as long as they run beside compute, they may 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
-from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
@@ -23,14 +21,14 @@ from scalescope.scaling.finding import (
     is_interrupted_everywhere,
 )
 from scalescope.scaling.finding_order import can_cost_ms, weight
-from scalescope.scaling.findings.bounds.bare_transfer import DDP_FORWARD, shown
+from scalescope.scaling.findings.bounds.backward_passes import backward_passes
+from scalescope.scaling.findings.bounds.bare_transfer import shown
 from scalescope.scaling.findings.bounds.rounds import OF_DDP
 from scalescope.scaling.findings.candidate import WORTH_SAYING, may_wait_unseen, share_ms
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.findings.shares import bounded_steps, mean_step_ms
 from scalescope.scaling.rank.records.record import RankRecord
 
-_UPDATE = "Optimizer.step#"
 #: How gradients are cut is another matter, once they are exchanged no oftener than they need be.
 _OF_BUCKETS: tuple[Code, ...] = ("small_buckets", "late_bucket")
 
@@ -132,34 +130,3 @@ def _in_buckets_ms(analysis: RunAnalysis, records: Mapping[int, RankRecord]) -> 
     profiled_ms = mean_step_ms(analysis, "compute")
     pace = min(1.0, share_ms(analysis, "compute") / profiled_ms) if profiled_ms else 1.0
     return statistics.fmean(found) * pace if found else 0.0
-
-
-def backward_passes(records: Mapping[int, RankRecord]) -> int:
-    """Return in how many backward passes a step DDP exchanges the same gradients; 1 where that is not told.
-
-    Each forward pass is followed by as many all-reduces, and the optimizer steps once for all of them. What is then
-    exchanged are the same gradients, unless passes behind the first make as many anew.
-    """
-    found = set()
-    for record in records.values():
-        starts: dict[str, list[int]] = {"forward": [], "update": []}
-        for begun, _, name in record.phases:
-            kind = "forward" if name == DDP_FORWARD else "update" if name.startswith(_UPDATE) else ""
-            if kind:
-                starts[kind].append(begun)
-        reduces = [(one.start, one.bytes) for one in record.collectives if one.operation in REDUCE_ON_ALL]
-        for begin, end in pairwise(record.edges):
-            forwards = [one for one in starts["forward"] if begin <= one < end]
-            updates = sum(begin <= one < end for one in starts["update"])
-            spans = list(pairwise([*forwards, end]))
-            each = [[size for at, size in reduces if left <= at < right] for left, right in spans]
-            same = len(each) > 1 and bool(each[0]) and all(one == each[0] for one in each)
-            same = same and not _are_of_several_models(record, spans)
-            found.add(len(each) if same and updates == 1 else 1)
-    return found.pop() if len(found) == 1 else 1
-
-
-def _are_of_several_models(record: RankRecord, spans: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether a pass behind the first makes about as many gradients that were not there as that one does."""
-    made = [sum(left <= at < right for at in record.new_gradients) for left, right in spans]
-    return made[0] > 0 and any(2 * one > made[0] for one in made[1:])

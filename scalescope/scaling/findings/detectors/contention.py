@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding import SLOWER_BESIDE, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import median
@@ -15,6 +15,20 @@ def contention(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where compute would be so much faster without anything beside it."""
     if scene.may_wait_unseen:
         return  # collectives that wait for a late rank slow compute as well: it would be that rank's doing
+    slower = slower_beside_ms(scene)
+    if slower >= _USUAL * scene.step_ms:
+        yield Candidate(
+            code="contention",
+            change=Change(no_inflation=True),
+            evidence=(EvidenceRow(kind="figure", name=SLOWER_BESIDE, ms=slower),),
+            remedy=Remedy(cure="fewer_channels"),
+            at_most=True,
+            least_share=_USUAL / 2,
+        )
+
+
+def slower_beside_ms(scene: Scene) -> float:
+    """Return by how much compute is slower for collectives beside it, ms a step of the median rank."""
     graph = scene.replayer.graph
     inflation = graph.contention.inflation
     steps = max(1, len(graph.step_numbers))
@@ -22,13 +36,4 @@ def contention(scene: Scene) -> Iterator[Candidate]:
         sum(graph.activities[at].overlap_ns for stream in graph.order[rank] for at in stream) / steps / 1e6
         for rank in graph.ranks
     ]
-    slower = inflation / (1 + inflation) * median(overlap_ms)
-    if slower >= _USUAL * scene.step_ms:
-        yield Candidate(
-            code="contention",
-            change=Change(no_inflation=True),
-            evidence=(EvidenceRow(kind="figure", name="slower_beside_collectives", ms=slower),),
-            remedy=Remedy(cure="fewer_channels"),
-            at_most=True,
-            least_share=_USUAL / 2,
-        )
+    return inflation / (1 + inflation) * median(overlap_ms)

@@ -18,6 +18,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
     ON_THE_DEVICE,
     SHOWN_BY_WAITS,
+    Code,
     EvidenceRow,
     Finding,
     bounded,
@@ -46,6 +47,8 @@ from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 #: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
 _VANISHES = 0.5
+#: What devices do beside computing: no gap of a host's is part of it.
+_MOVED: tuple[Code, ...] = ("exposed_transfer",)
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
 #: their power limit, time in which nothing is computed comes back as lower clocks. On H200, of what the replay takes
 #: out, jobs with random weights gave back 0.80 to 0.92, and with weights of 0, which draw less power, 1.00; no trace
@@ -245,7 +248,7 @@ def beside_full_devices(scene: Scene, gains: list[Gain]) -> list[Gain]:
         return gains
     return [
         replace(one, low_ms=0.0, candidate=replace(one.candidate, at_most=True))
-        if one.candidate.code not in (*ON_THE_DEVICE, "copies")
+        if one.candidate.code not in (*ON_THE_DEVICE, *_MOVED, "copies")
         and one.candidate.rank is None
         and one.candidate.seen is None
         else one
@@ -261,7 +264,9 @@ def _with_devices_unrecorded(scene: Scene, gains: list[Gain], whole: Change, ste
     what bounds the step without the causes (`step_ms`).
     """
     as_run = scene.analysis.as_run
-    on_hosts = [one for one in gains if one.candidate.code not in ON_THE_DEVICE and one.candidate.seen is None]
+    on_hosts = [
+        one for one in gains if one.candidate.code not in (*ON_THE_DEVICE, *_MOVED) and one.candidate.seen is None
+    ]
     if scene.replayer.on_cpu or as_run is None or as_run.source in ("range", "not_needed") or not on_hosts:
         return gains
     freed = replace(whole, host_free=True)

@@ -10,6 +10,7 @@ from scalescope.scaling.rank.partition import device_layers, device_windows
 from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.element_reads import elements_before
+from scalescope.scaling.rank.records.new_gradients import new_gradients
 from scalescope.scaling.rank.records.record import (
     LAUNCH,
     SYNC,
@@ -73,6 +74,8 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     if rows:
         result.layers = within(device_layers(timeline, windows, result.data), result.edges)
         result.phases = find_phases(trace, timeline.steps, result.edges)
+        made = new_gradients(trace)
+        result.new_gradients = made[made < until].tolist()
     _find_awaited(result)
     _add_gradients(trace, result)
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}
