@@ -12,7 +12,7 @@ import pytest
 from scalescope import RunAnalysis, analyze
 from scalescope.report.text.findings import headline
 from scalescope.scaling.finding import PASSES
-from scalescope.scaling.findings.bounds.backward_passes import backward_passes, exchanged_in_each
+from scalescope.scaling.findings.bounds.backward_passes import accumulates, backward_passes, exchanged_in_each
 from scalescope.scaling.rank.records.record import LAUNCH, RankRecord
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
@@ -42,6 +42,7 @@ def test_exchanges_that_compute_hides_cost_what_it_is_slower_for_them_too(step_m
 def test_a_devices_passes_are_told_by_when_its_host_hands_over() -> None:
     """By when their kernels ran, behind the next pass's launches, no passes were told."""
     passes = exchanged_in_each(records_of(NAME))
+    assert not accumulates(records_of(NAME))
     assert passes is not None and passes.number == 4 and len(passes.sizes) == 14
 
 
@@ -62,6 +63,7 @@ def test_what_the_last_pass_alone_exchanges_is_not_needless() -> None:
     for record in records.values():
         hand_over_last(record)
     assert exchanged_in_each(records) is None and backward_passes(records) == 1
+    assert accumulates(records)  # and is not told to
 
 
 def test_gradients_that_each_pass_makes_anew_on_a_device_are_of_several_models() -> None:

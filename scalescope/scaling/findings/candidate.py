@@ -18,6 +18,7 @@ from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import AlsoLate, Code, EvidenceRow, Remedy
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import median
 from scalescope.scaling.replay.ranks.elements import ElementsRead, elements_read
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 from scalescope.scaling.replay.removal import Removal
@@ -90,6 +91,18 @@ class Scene:
         graph, steps = self.replayer.graph, self.side.steps
         found = {rank: elements_read(graph, rank, steps) for rank in self.side.ranks}
         return {rank: one for rank, one in found.items() if self.worth_a_look(one.ns / 1e6)}
+
+    @property
+    def slower_beside_ms(self) -> float:
+        """By how much compute is slower for collectives beside it, ms a step of the median rank."""
+        graph = self.replayer.graph
+        inflation = graph.contention.inflation
+        steps = max(1, len(graph.step_numbers))
+        overlap_ms = [
+            sum(graph.activities[at].overlap_ns for stream in graph.order[rank] for at in stream) / steps / 1e6
+            for rank in graph.ranks
+        ]
+        return inflation / (1 + inflation) * median(overlap_ms)
 
     @property
     def longest_between_ms(self) -> float:

@@ -9,9 +9,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from scalescope.records.operations import REDUCE_ON_ALL
-from scalescope.scaling.findings.bounds.bare_transfer import DDP_FORWARD
 from scalescope.scaling.rank.records.record import LAUNCH, RankRecord
 
+#: What DDP calls its forward pass, of what the loop's thread does.
+DDP_FORWARD = "DistributedDataParallel.forward"
 _UPDATE = "Optimizer.step#"
 
 #: What an all-reduce carries, bytes, where that is told.
@@ -37,14 +38,35 @@ def exchanged_in_each(records: Mapping[int, RankRecord]) -> Passes | None:
     return found.pop() if len(found) == 1 else None
 
 
+def accumulates(records: Mapping[int, RankRecord]) -> bool:
+    """Tell whether each step adds gradients up before it exchanges them: of its forward passes under DDP the first ones
+    are followed by new gradients, and the last one alone by all-reduces.
+    """
+    found = []
+    for record in records.values():
+        forwards = [begin for begin, _, name in record.phases if name == DDP_FORWARD]
+        reduces = [at for at, _ in _handed_over(record)]
+        for begin, end in pairwise(_edges(record)):
+            own = [at for at in forwards if begin <= at < end]
+            made = len(own) > 1 and any(own[0] <= at < own[-1] for at in record.new_gradients)
+            found.append(made and not any(own[0] <= at < own[-1] for at in reduces))
+    return bool(found) and all(found)
+
+
+def _updates(record: RankRecord) -> list[int]:
+    return [begun for begun, _, name in record.phases if name.startswith(_UPDATE)]
+
+
+def _edges(record: RankRecord) -> list[int]:
+    """Return where the host's steps begin and end. A device's are its own, behind it: its host's end with updates."""
+    return record.edges if record.activity == "cpu" else _updates(record)
+
+
 def _of_rank(record: RankRecord) -> Iterator[Passes | None]:
     """Yield what is exchanged in each pass of each step; None of one in which it is not the same."""
     forwards = [begun for begun, _, name in record.phases if name == DDP_FORWARD]
-    updates = [begun for begun, _, name in record.phases if name.startswith(_UPDATE)]
-    reduces = _handed_over(record)
-    # a device's steps are its own, behind what its host does: that one's end with their updates
-    steps = record.edges if record.activity == "cpu" else updates
-    for begin, end in pairwise(steps):
+    updates, reduces = _updates(record), _handed_over(record)
+    for begin, end in pairwise(_edges(record)):
         spans = list(pairwise([*(one for one in forwards if begin <= one < end), end]))
         each = [tuple(size for at, size in reduces if left <= at < right) for left, right in spans]
         same = len(each) > 1 and bool(each[0]) and all(one == each[0] for one in each)

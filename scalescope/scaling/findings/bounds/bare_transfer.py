@@ -8,7 +8,6 @@ gradients help little.
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.answer import RunAnalysis
@@ -26,6 +25,7 @@ from scalescope.scaling.finding import (
     is_lost_in_noise,
 )
 from scalescope.scaling.finding_order import LITTLE, own_ms, weight
+from scalescope.scaling.findings.bounds.backward_passes import DDP_FORWARD, accumulates
 from scalescope.scaling.findings.bounds.rounds import QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps
@@ -41,8 +41,6 @@ _OF_TRANSFERS: tuple[Code, ...] = (
     "small_buckets", "small_collectives", "late_bucket", "slow_transfer", "exposed_transfer"
 )  # fmt: skip
 _BROADCAST, _DOUBLE = "broadcast", "float64"
-#: What DDP calls its forward pass, of what the loop's thread does.
-DDP_FORWARD = "DistributedDataParallel.forward"
 #: So many collectives a step without sizes may as well be small ones.
 _MANY = 8
 #: Small ones take as long as their rounds of messages do; of so few bytes in the median they are no gradients.
@@ -129,21 +127,6 @@ def broadcasts_buffers(records: Mapping[int, RankRecord]) -> bool:
         forwards = [(begin, end) for begin, end, name in record.phases if name == DDP_FORWARD]
         sent = [one.start for one in record.collectives if one.operation == _BROADCAST]
         found.append(bool(sent) and all(any(begin <= at <= end for begin, end in forwards) for at in sent))
-    return bool(found) and all(found)
-
-
-def accumulates(records: Mapping[int, RankRecord]) -> bool:
-    """Tell whether each step adds gradients up before it exchanges them: of its forward passes under DDP the first ones
-    are followed by new gradients, and the last one alone by all-reduces.
-    """
-    found = []
-    for record in records.values():
-        forwards = [begin for begin, _, name in record.phases if name == DDP_FORWARD]
-        reduces = [one.start for one in record.collectives if one.operation in REDUCE_ON_ALL]
-        for begin, end in pairwise(record.edges):
-            own = [at for at in forwards if begin <= at < end]
-            made = len(own) > 1 and any(own[0] <= at < own[-1] for at in record.new_gradients)
-            found.append(made and not any(own[0] <= at < own[-1] for at in reduces))
     return bool(found) and all(found)
 
 

@@ -13,7 +13,6 @@ from scalescope.scaling.finding import PASSES, SLOWER_BESIDE, EvidenceRow, Remed
 from scalescope.scaling.findings.bounds.backward_passes import Passes, exchanged_in_each
 from scalescope.scaling.findings.bounds.bare_transfer import shown
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.detectors.contention import slower_beside_ms
 from scalescope.scaling.replay.removal import Removal
 
 
@@ -37,7 +36,7 @@ def hidden_exchanges(scene: Scene) -> Iterator[Candidate]:
     evidence = [
         *shown(held, len(steps), scene.share_ms("exposed_transfer"), scene.step_ms),
         EvidenceRow(kind="figure", name=PASSES, calls=passes.number),
-        EvidenceRow(kind="figure", name=SLOWER_BESIDE, ms=slower_beside_ms(scene) * (1 - 1 / passes.number)),
+        EvidenceRow(kind="figure", name=SLOWER_BESIDE, ms=scene.slower_beside_ms * (1 - 1 / passes.number)),
     ]
     if sizes := [one for one in passes.sizes if one is not None]:
         evidence.append(EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))

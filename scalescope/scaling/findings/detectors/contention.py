@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from scalescope.scaling.finding import SLOWER_BESIDE, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
-from scalescope.scaling.replay.graph import median
 
 #: Collectives that are hidden slow the compute that hides them: up to this share of the step is what hiding costs.
 _USUAL = 0.08
@@ -15,7 +14,7 @@ def contention(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where compute would be so much faster without anything beside it."""
     if scene.may_wait_unseen:
         return  # collectives that wait for a late rank slow compute as well: it would be that rank's doing
-    slower = slower_beside_ms(scene)
+    slower = scene.slower_beside_ms
     if slower >= _USUAL * scene.step_ms:
         yield Candidate(
             code="contention",
@@ -25,15 +24,3 @@ def contention(scene: Scene) -> Iterator[Candidate]:
             at_most=True,
             least_share=_USUAL / 2,
         )
-
-
-def slower_beside_ms(scene: Scene) -> float:
-    """Return by how much compute is slower for collectives beside it, ms a step of the median rank."""
-    graph = scene.replayer.graph
-    inflation = graph.contention.inflation
-    steps = max(1, len(graph.step_numbers))
-    overlap_ms = [
-        sum(graph.activities[at].overlap_ns for stream in graph.order[rank] for at in stream) / steps / 1e6
-        for rank in graph.ranks
-    ]
-    return inflation / (1 + inflation) * median(overlap_ms)
