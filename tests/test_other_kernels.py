@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scalescope.scaling.replay.ranks.side_by_side import align
-from scalescope.scaling.replay.ranks.unlike import Stretch, shared_out, unlike_stretches
+from scalescope.scaling.replay.ranks.unlike import UnlikeStretch, shared_out, unlike_stretches
 from tests.test_known_windows import first
 
 _PRODUCT, _TF32 = "sm90_xmma_gemm_bf16bf16", "sm90_xmma_gemm_f32f32_tf32f32"
@@ -44,7 +44,7 @@ def test_what_a_rank_runs_besides_stands_in_for_nothing() -> None:
 def test_casts_around_a_product_go_with_it_and_stand_in_for_its_place() -> None:
     common = [*_AROUND, _PRODUCT, "bias_bf16", *_AROUND]
     own = [*_AROUND, "cast_to_f32", _TF32, "bias_f32", "cast_to_bf16", *_AROUND]
-    assert unlike_stretches(own, common, align(own, common)) == (Stretch([4, 5, 6, 7], [4, 5]),)
+    assert unlike_stretches(own, common, align(own, common)) == (UnlikeStretch([4, 5, 6, 7], [4, 5]),)
     assert shared_out(np.array([3.0, 1.0]), np.array([1.0, 1.0, 0.0, 2.0])).tolist() == [1.0, 1.0, 0.0, 2.0]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from scalescope.scaling.evidence.enclosing import Enclosing
 from scalescope.scaling.evidence.host_calls import ASYNCHRONOUS_COPY
-from scalescope.scaling.evidence.host_timeline import HostTimeline
+from scalescope.scaling.evidence.host_timeline import HostTimeline, Spans
 from scalescope.scaling.evidence.idle_after import idle_after
 from scalescope.scaling.evidence.waiting import QUICK_NS, synchronising_calls
 from scalescope.scaling.rank.loading import copies_from_host
@@ -42,7 +42,7 @@ def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) ->
     rows, step = rows[step >= 0], step[step >= 0]
     if not rows.size:
         return ()
-    calls = host.calls.of(rows)
+    rows, step, calls = _with_their_copies(host, rows, step)
     first, ahead = idle_after(calls, device, int(host.edges[-1]))
     from_host = _copy_from_host(host, device, rows)
     places = np.stack(
@@ -70,6 +70,31 @@ def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) ->
     )
 
 
+def _with_their_copies(host: HostTimeline, rows: Ints, step: Ints) -> tuple[Ints, Ints, Spans]:
+    """Return the calls, those that wait right behind a copy that waits as one with it, which torch makes for one read.
+
+    Whether such a copy waits, or the call behind it, is a matter of µs, and none of how often a host waits.
+    """
+    calls, before = host.calls, _before(host)
+    copies = host.named(ASYNCHRONOUS_COPY)[calls.name[rows]]
+    behind = ~copies & np.isin(before[rows], rows[copies])
+    start = np.where(behind, calls.start[np.maximum(before[rows], 0)], calls.start[rows])
+    kept = ~np.isin(rows, before[rows][behind])
+    order = np.argsort(start[kept], kind="stable")
+    rows, step, start = rows[kept][order], step[kept][order], start[kept][order]
+    return rows, step, msgspec.structs.replace(calls.of(rows), start=start)
+
+
+def _before(host: HostTimeline) -> Ints:
+    """Return the call before each one on its thread, as a row of them; -1 where there is none."""
+    calls = host.calls
+    order = np.lexsort((calls.start, calls.thread))
+    before = np.full(len(calls), -1, np.int64)
+    same = calls.thread[order][1:] == calls.thread[order][:-1]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
 def _copy_from_host(host: HostTimeline, device: Timeline, rows: Ints) -> Ints:
     """Return 1 for each call that copies out of the host's memory itself, or waits right behind one that does, else 0.
 
@@ -79,12 +104,8 @@ def _copy_from_host(host: HostTimeline, device: Timeline, rows: Ints) -> Ints:
     launches = np.sort(device.launch[named[device.name] & device.linked])
     if not launches.size:
         return np.zeros(rows.size, np.int64)
-    calls = host.calls
-    order = np.lexsort((calls.start, calls.thread))
-    before = np.full(len(calls), -1, np.int64)
-    same = calls.thread[order][1:] == calls.thread[order][:-1]
-    before[order[1:][same]] = order[:-1][same]
-    copies = np.isin(calls.start, launches)
+    before = _before(host)
+    copies = np.isin(host.calls.start, launches)
     behind = (before[rows] >= 0) & copies[before[rows]]
     found: Ints = (copies[rows] | behind).astype(np.int64)
     return found

@@ -25,10 +25,10 @@ from scalescope.scaling.finding import (
     is_lost_in_noise,
 )
 from scalescope.scaling.finding_order import LITTLE, own_ms, weight
-from scalescope.scaling.findings.bounds.backward_passes import DDP_FORWARD, accumulates
 from scalescope.scaling.findings.bounds.rounds import QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps
+from scalescope.scaling.rank.records.backward_passes import DDP_FORWARD, accumulates
 from scalescope.scaling.rank.records.record import RankRecord
 
 #: What is less of the step is nothing to begin with: half of it, which counts of a bound, is as little as of any other.

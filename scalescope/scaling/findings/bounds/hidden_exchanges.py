@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.finding import PASSES, SLOWER_BESIDE, EvidenceRow, Remedy
-from scalescope.scaling.findings.bounds.backward_passes import Passes, exchanged_in_each
 from scalescope.scaling.findings.bounds.bare_transfer import shown
 from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.rank.records.backward_passes import Passes, exchanged_in_each
 from scalescope.scaling.replay.removal import Removal
 
 

@@ -21,12 +21,12 @@ from scalescope.scaling.finding import (
     is_interrupted_everywhere,
 )
 from scalescope.scaling.finding_order import can_cost_ms, weight
-from scalescope.scaling.findings.bounds.backward_passes import backward_passes
 from scalescope.scaling.findings.bounds.bare_transfer import shown
 from scalescope.scaling.findings.bounds.rounds import OF_DDP
 from scalescope.scaling.findings.candidate import WORTH_SAYING, may_wait_unseen, share_ms
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.findings.shares import bounded_steps, mean_step_ms
+from scalescope.scaling.rank.records.backward_passes import backward_passes
 from scalescope.scaling.rank.records.record import RankRecord
 
 #: How gradients are cut is another matter, once they are exchanged no oftener than they need be.

@@ -24,9 +24,9 @@ from scalescope.scaling.finding import (
     Finding,
     Remedy,
 )
-from scalescope.scaling.findings.bounds.backward_passes import accumulates
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.computing.habits import habits_of
+from scalescope.scaling.rank.records.backward_passes import accumulates
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 _MOST_KINDS = 3

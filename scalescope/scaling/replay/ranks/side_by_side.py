@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.replay.ranks.unlike import BETWEEN, Stretch, shared_out, unlike_stretches
+from scalescope.scaling.replay.ranks.unlike import BETWEEN, UnlikeStretch, shared_out, unlike_stretches
 from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, MATMUL, OTHER, kind_of
 
 Floats = npt.NDArray[np.float64]
@@ -51,7 +51,9 @@ class Launches:
     place: Ints  # in the reference's program; -1: it has none
     stands_in: Ints  # the same, and of what runs instead of one of the reference's launches that one's place
     blocks: Floats  # of its grid; NaN: not told
-    unlike: tuple[Stretch, ...] = ()  # of those that stand in for others all together: these, and for which places
+    unlike: tuple[
+        UnlikeStretch, ...
+    ] = ()  # of those that stand in for others all together: these, and for which places
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
             columns = list(zip(*own[rank], strict=True)) or [(), (), (), (), ()]
             place = align(names[rank], programs[step])
             blocks = np.array([graph.activities[at].blocks for at in columns[0]], np.float64)
-            stands_in, unlike = place, tuple[Stretch, ...]()
+            stands_in, unlike = place, tuple[UnlikeStretch, ...]()
             if not on_cpu:
                 unlike = unlike_stretches(names[rank], programs[step], place)
                 stands_in = with_substitutes(names[rank], programs[step], place)

@@ -26,7 +26,7 @@ _TIMES, _BESIDES = 2, 2
 _LONGEST = 40
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class UnlikeStretch(msgspec.Struct, frozen=True):
     """Launches of a rank's step that stand in for these places of the reference's, all of them together."""
 
     rows: list[int]
@@ -39,9 +39,9 @@ class Stretch(msgspec.Struct, frozen=True):
         return [self.places[min(at, last)] for at in range(len(self.rows))]
 
 
-def unlike_stretches(own: Sequence[str], reference: Sequence[str], place: Ints) -> tuple[Stretch, ...]:
+def unlike_stretches(own: Sequence[str], reference: Sequence[str], place: Ints) -> tuple[UnlikeStretch, ...]:
     """Return where a rank runs other kernels than the reference for the same operators."""
-    found: list[Stretch] = []
+    found: list[UnlikeStretch] = []
     rows: list[int] = []
     places: list[int] = []
     since = 0  # launches in common since the last that is not
@@ -53,13 +53,13 @@ def unlike_stretches(own: Sequence[str], reference: Sequence[str], place: Ints) 
         if after - before == 1 and begin == end:
             continue
         if since > BETWEEN:
-            found += _same_operators(own, reference, Stretch(rows, places))
+            found += _same_operators(own, reference, UnlikeStretch(rows, places))
             rows, places = [], []
         rows, places, since = [*rows, *range(before + 1, after)], [*places, *range(begin, end)], 0
-    return (*found, *_same_operators(own, reference, Stretch(rows, places)))
+    return (*found, *_same_operators(own, reference, UnlikeStretch(rows, places)))
 
 
-def _same_operators(own: Sequence[str], reference: Sequence[str], one: Stretch) -> list[Stretch]:
+def _same_operators(own: Sequence[str], reference: Sequence[str], one: UnlikeStretch) -> list[UnlikeStretch]:
     """Return a stretch where both of its sides are of the same operators; nothing else."""
     fewer, more = sorted((len(one.rows), len(one.places)))
     if more > min(_LONGEST, _TIMES * fewer + _BESIDES):
