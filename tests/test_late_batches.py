@@ -12,6 +12,7 @@ import pytest
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target, open_replayer
+from scalescope.scaling.replay.ranks.late_batches import Fetch, _are_handed_over
 from scalescope.scaling.replay.removal import Removal
 from tests.gloo_traces import GlooJob, analysed
 
@@ -123,3 +124,24 @@ def test_waits_shorter_than_a_turn_are_a_worker_s_where_they_make_up_for_the_hos
         made.step(99)
         replayer = open_replayer(Target(made.write(tmp_path / str(kept)), "loaded"), jobs=1)
         assert bool(replayer.traced.paced) is kept
+
+
+def fetched(waits_ms: list[float], own_ms: list[float]) -> list[Fetch]:
+    """Return waits for batches, with what the host takes from each to the next one, ms."""
+    asked, found = 0, []
+    for wait, own in zip(waits_ms, [*own_ms, 0.0], strict=True):
+        found.append(Fetch(call=0, asked=asked, wait=round(1e6 * wait), rest=0))
+        asked += round(1e6 * (wait + own))
+    return found
+
+
+def test_batches_that_take_as_long_however_long_the_host_took_are_handed_over() -> None:
+    """Waits of 1.3 ms passed for a worker's pace: *loading data costs 12.6 ms of the 27.1 ms step* of a job that its
+    hosts bound; and of windows of four steps, whose ranks have three such waits each, 7.2 ms of 72.8 were loading.
+    """
+    assert _are_handed_over([fetched([1.38, 1.30, 1.36, 1.35], [25.57, 25.82, 26.29])])
+    ranks = [fetched([1.12, 1.15, 1.43], [73.04, 72.01]), fetched([1.22, 1.24, 1.31], [72.7, 70.5])]
+    assert _are_handed_over(ranks) and not any(_are_handed_over([one]) for one in ranks)
+    paced = fetched([1.4, 1.1, 1.6, 0.9], [25.5, 25.8, 25.3])  # each makes up for what the host took
+    assert not _are_handed_over([paced]) and not _are_handed_over([paced, paced])
+    assert not _are_handed_over([fetched([1.3, 1.31, 1.3, 1.31], [25.5, 25.51, 25.5])])  # nothing varies

@@ -11,8 +11,9 @@ was late where the host waited longer for its first tensor than handing over eve
 is a worker's where it makes up for the host's own time: then batches are as far apart as ever, however long hosts take.
 """
 
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import msgspec
@@ -24,7 +25,7 @@ from scalescope.scaling.replay.graph import LateBatch
 WAITS_NS = 500_000
 #: Handing a batch over takes no longer beside a device, ns; a wait beyond that is a worker's. That waits are alike
 #: while what lies between them is not shows from so many on: a window of five steps has four whole ones.
-_HANDED_OVER_NS, _FEWEST_HANDED_OVER = 3_000_000, 4
+_HANDED_OVER_NS, _FEWEST_HANDED_OVER, _FEWEST_GAPS = 3_000_000, 4, 2
 #: The host's own time varies by so much of a wait, at least, where waits that do not are telling; by less where these
 #: hardly vary at all.
 _VARIES, _VARIES_LITTLE = 0.3, 0.1
@@ -49,7 +50,12 @@ def late_batches(records: Mapping[int, RankRecord]) -> dict[int, list[LateBatch]
     fetches = {rank: _fetches(record) for rank, record in records.items()}
     rests = [one.rest for rank, own in fetches.items() if records[rank].activity == "cpu" for one in own]
     longest = max([_TURN_NS, *rests])
-    late = {rank: _late(own, longest if records[rank].activity == "cpu" else WAITS_NS) for rank, own in fetches.items()}
+    short = [own for rank, own in fetches.items() if records[rank].activity != "cpu"]
+    alike = _are_handed_over([own for own in short if own and max(one.wait for one in own) <= _HANDED_OVER_NS])
+    late = {
+        rank: _late(own, longest if records[rank].activity == "cpu" else WAITS_NS, alike=alike)
+        for rank, own in fetches.items()
+    }
     return {rank: own for rank, own in late.items() if own}
 
 
@@ -74,9 +80,12 @@ def _fetches(record: RankRecord) -> list[Fetch]:
     return found
 
 
-def _late(fetches: list[Fetch], longest_ns: int) -> list[LateBatch]:
+def _late(fetches: list[Fetch], longest_ns: int, *, alike: bool) -> list[LateBatch]:
+    """Return the late ones. `alike`: those of all ranks together, of which each may have too few, are handed over."""
     if longest_ns <= WAITS_NS:
-        least = WAITS_NS if not _are_handed_over(fetches) else max(one.wait for one in fetches) + 1
+        longest = max((one.wait for one in fetches), default=0)
+        handed_over = longest <= _HANDED_OVER_NS and (alike or _are_handed_over([fetches]))
+        least = longest + 1 if handed_over else WAITS_NS
     else:
         least = WAITS_NS if _keep_a_pace(fetches) else longest_ns
     rows = [row for row, one in enumerate(fetches) if one.wait >= least]
@@ -101,17 +110,26 @@ def _keep_a_pace(fetches: list[Fetch]) -> bool:
     return statistics.pstdev(apart) <= _MORE_EVENLY * statistics.pstdev(own)
 
 
-def _are_handed_over(fetches: list[Fetch]) -> bool:
-    """Tell whether waits last as long however long the host took before: a worker's pace would make up for that."""
-    if len(fetches) < _FEWEST_HANDED_OVER or max(one.wait for one in fetches) > _HANDED_OVER_NS:
+def _are_handed_over(ranks: list[list[Fetch]]) -> bool:
+    """Tell whether waits last as long however long the host took before: a worker's pace would make up for that.
+
+    `ranks`: each one's, none of which is long. A rank's are held against one another, and what all vary by together.
+    """
+    told = [own for own in ranks if len(own) > _FEWEST_GAPS]
+    if sum(map(len, told)) < _FEWEST_HANDED_OVER:
         return False
-    waits = [one.wait for one in fetches[1:]]
-    own = statistics.pstdev(_between(fetches))
+    waits = [one.wait for own in told for one in own[1:]]
+    varied, own = (_varies_by(rows) for rows in ([[one.wait for one in own[1:]] for own in told], map(_between, told)))
     # where the host takes as long each time, neither varies, and nothing is told
     return any(
-        own >= varies * statistics.median(waits) and statistics.pstdev(waits) <= evenly * own
+        own >= varies * statistics.median(waits) and varied <= evenly * own
         for varies, evenly in ((_VARIES, _MORE_EVENLY), (_VARIES_LITTLE, _FAR_MORE_EVENLY))
     )
+
+
+def _varies_by(rows: Iterable[list[int]]) -> float:
+    """Return the standard deviation of all values about the mean of their row."""
+    return math.sqrt(statistics.fmean((one - statistics.fmean(row)) ** 2 for row in rows for one in row))
 
 
 def _between(fetches: list[Fetch]) -> list[int]:
