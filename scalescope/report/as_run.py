@@ -24,6 +24,8 @@ WORTH_SHOWING = 0.02
 #: Steps that sentences are of, and which are longer or shorter by this share than those of the table, are told apart.
 OTHER_STEPS = 0.01
 
+#: A step that is told is seen to be longer than the one that was given by more than this share of it.
+_SEEN = 0.03
 _WHOSE = {
     "steps": "by the job's own steps beside the window",
     "given": "by the step that was given, which the traces can neither confirm nor refute",
@@ -366,7 +368,16 @@ def _contradicted_by_own(as_run: AsRun) -> str:
 def beside_what_is_allowed(run: RunAnalysis) -> str:
     """Return that the step that was given is nearly one that the traces allow, and what is told instead; or ""."""
     as_run, given = _untraced(run)
-    if as_run is None or not as_run.nearly_allowed:
+    if as_run is None:
+        return ""
+    if as_run.reason == "not_reached" and as_run.contradicts is None and as_run.untraced_by == "given":
+        told = as_run.step_ms or 0.0
+        if given > 0 and told > given * (1 + _SEEN):
+            return (
+                f"--step-ms {milliseconds(given)} is the mean of steps that differ: the {as_run.steps} that can be "
+                f"replayed take {milliseconds(told)}, and the tables are of these."
+            )
+    if not as_run.nearly_allowed:
         return ""
     long = as_run.contradicts == "too_long"
     end = as_run.allows_to_ms if long else as_run.allows_from_ms
