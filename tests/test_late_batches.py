@@ -145,3 +145,4 @@ def test_batches_that_take_as_long_however_long_the_host_took_are_handed_over() 
     paced = fetched([1.4, 1.1, 1.6, 0.9], [25.5, 25.8, 25.3])  # each makes up for what the host took
     assert not _are_handed_over([paced]) and not _are_handed_over([paced, paced])
     assert not _are_handed_over([fetched([1.3, 1.31, 1.3, 1.31], [25.5, 25.51, 25.5])])  # nothing varies
+    assert _are_handed_over([fetched([1.3, 1.31, 1.3, 1.31], [74.3, 73.9, 74.1])])  # a worker as quick to within 2%?

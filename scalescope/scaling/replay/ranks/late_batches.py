@@ -34,6 +34,8 @@ _TURN_NS = 4_000_000
 #: A worker's pace shows where batches come so much more evenly than the host asks for them, of so many.
 _MORE_EVENLY, _FEWEST = 0.5, 5
 _FAR_MORE_EVENLY = 0.2
+#: Waits for a batch that are all no more than this share of what the host takes in between are none for its worker.
+_LITTLE = 0.03
 
 
 class Fetch(msgspec.Struct, frozen=True):
@@ -113,13 +115,18 @@ def _keep_a_pace(fetches: list[Fetch]) -> bool:
 def _are_handed_over(ranks: list[list[Fetch]]) -> bool:
     """Tell whether waits last as long however long the host took before: a worker's pace would make up for that.
 
-    `ranks`: each one's, none of which is long. A rank's are held against one another, and what all vary by together.
+    Or are next to nothing beside it. `ranks`: each one's, none of which is long. A rank's are held against one another,
+    and what all vary by together.
     """
     told = [own for own in ranks if len(own) > _FEWEST_GAPS]
     if sum(map(len, told)) < _FEWEST_HANDED_OVER:
         return False
     waits = [one.wait for own in told for one in own[1:]]
     varied, own = (_varies_by(rows) for rows in ([[one.wait for one in own[1:]] for own in told], map(_between, told)))
+    # no worker's pace is so near to the host's own but by chance
+    between = [one for own in told for one in _between(own)]
+    if max(waits) <= _LITTLE * min(between):
+        return True
     # where the host takes as long each time, neither varies, and nothing is told
     return any(
         own >= varies * statistics.median(waits) and varied <= evenly * own
