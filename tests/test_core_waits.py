@@ -81,7 +81,7 @@ def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_
     verdict = run_verdict(run)
     assert "waits for cores cost 62.5 ms (" in verdict.headline
     assert (
-        "The hosts could run, and wait for a core, which other processes or the job's own other threads have (2 "
+        "The hosts could run, and wait for a core, which other processes, loaders' workers or own threads have (2 "
         "threads compute on 2 cores). Beside it rank 1 costs 11.8 ms (7.5 ms to 16.4 ms): its host does nothing"
     ) in verdict.headline
     assert verdict.advice.startswith("give each rank cores of its own: 62.5 ms (")
@@ -139,7 +139,7 @@ def test_what_is_known_of_who_has_the_cores_is_said() -> None:
     alone = told(rows([[2.0, 60.0 + at % 3] for at in range(60)]), [], cores=None).findings[0]
     assert alone.rank == 1
     assert because(alone) == (
-        "its host could run, and waits for a core, which other processes or the job's own other threads have"
+        "its host could run, and waits for a core, which other processes, loaders' workers or own threads have"
     )
 
 

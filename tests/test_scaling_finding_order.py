@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from scalescope.report.text.findings import headline_of_all
-from scalescope.scaling.finding import Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import PASSES, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding_order import (
     are_little_at_most,
     behind_what_is_known,
@@ -133,3 +133,23 @@ def test_launching_leads_where_no_noise_is_above_it_but_a_trifle_beside_it() -> 
     launching = _launching(8.1, 1718.0, 124.3)
     trifle = Finding(code="data_loading", ms=2.4, low_ms=1.4, high_ms=2.9, fraction=0.019, backed="replay")
     assert worth_leading([launching, trifle]) is launching
+
+
+def test_a_fault_comes_before_launching_that_many_short_operators_make_a_large_share_of_the_step() -> None:
+    """Of a step of 83 ms with 3,701 operators, *launching costs at most 17.0 ms* stood before a rank that flushed its
+    log for 6.5 ms (4.4 to 7.7); of 198 ms with 14,185, before needless exchanges of up to 17.5 ms.
+    """
+    rows = (EvidenceRow(kind="figure", name="launches", ms=0.0, calls=3701.0),)
+    python = Finding(code="host_bound", ms=17.0, low_ms=14.7, high_ms=17.8, fraction=0.2, backed="replay", at_most=True,
+                     evidence=rows, remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
+    flush = Finding(code="host_stall", rank=0, ms=6.5, low_ms=4.4, high_ms=7.7, fraction=0.08, backed="replay",
+                    evidence=(), remedy=Remedy(cure="less_python", on_cpu=True))  # fmt: skip
+    passes = EvidenceRow(kind="figure", name=PASSES, calls=4.0)
+    needless = Finding(code="exposed_transfer", ms=1.9, low_ms=1.9, high_ms=7.5, fraction=0.02, backed="bound",
+                       at_least=True, evidence=(passes,), remedy=Remedy(cure="exchange_once"))  # fmt: skip
+    for fault in (flush, needless):
+        assert behind_what_is_known([python, fault], 83.1) == [fault, python]
+    little = replace(flush, ms=2.0, low_ms=1.0, high_ms=3.0)
+    slow = replace(python, evidence=(replace(rows[0], calls=800.0),))  # 21 µs each
+    assert behind_what_is_known([python, little], 83.1) == [python, little]
+    assert behind_what_is_known([slow, flush], 83.1) == [slow, flush]

@@ -45,6 +45,9 @@ _LAUNCHING_OF_BUSY_US = 25.0
 #: What all ranks have and is known for sure is no headline below this share of the step where hosts compute: batches of
 #: the loop's own making cost 1.0% to 1.5% of healthy steps, whose medians differ by 4% from one run to the next.
 _TRIFLE_ON_CPUS = 0.02
+#: A fault that costs so much of the step comes before a bound on launching that is as little behind each operator as in
+#: any eager step: what of such a bound can be had nobody knows, and of the fault all.
+_WORTH_FIRST = 0.05
 _AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
 #: … nor those that weigh less than computing in a needless width, or an unfused optimizer, does, to this share of it.
 _SOME, _TOO_WIDE = 0.1, (DOUBLE_PRECISION, FULL_PRECISION)
@@ -204,6 +207,9 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Fi
     step, and nobody knows how much of it can be had.
     """
     first = next(iter(findings), None)
+    if first is not None and _is_quick_launching(first) and not is_usual_launching(first, step_ms):
+        faults = [one for one in findings[1:] if _is_fault(one) and _costs_ms(one) >= _WORTH_FIRST * step_ms]
+        return [*faults, *(one for one in findings if one not in faults)]
     if first is None or not is_usual_launching(first, step_ms):
         return list(findings)
     ahead = [
@@ -213,6 +219,27 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Fi
         or (one.code == "exposed_transfer" and is_no_fault(one) and (one.ms or 0.0) > (first.ms or 0.0))
     ]
     return [*ahead, *(one for one in findings if one not in ahead)]
+
+
+def _is_quick_launching(one: Finding) -> bool:
+    """Tell whether it is a bound of what hosts do between operators, and no more behind each than in any eager step,
+    however large a share of its step short operators make that.
+    """
+    launches = next((row.calls or 0.0 for row in one.evidence if row.name == "launches"), 0.0)
+    plain = one.remedy is None or one.remedy.cure == "compile"
+    quick = 1e3 * (one.ms or 0.0) <= _LAUNCHING_US * launches
+    return one.code == "host_bound" and one.at_most and one.rank is None and plain and quick
+
+
+def _is_fault(one: Finding) -> bool:
+    """Tell whether it is there for sure, and no bound of what could be had, nor what the job is."""
+    if one.code in ("nothing", "unsteady") or one.at_most or is_no_fault(one):
+        return False
+    return is_certain(one) or (one.low_ms or 0.0) > 0
+
+
+def _costs_ms(one: Finding) -> float:
+    return max(one.ms or 0.0, one.high_ms or 0.0) if one.at_least else one.ms or 0.0
 
 
 def is_usual_launching(one: Finding, step_ms: float) -> bool:

@@ -209,7 +209,7 @@ def _waits_for_cores(finding: Finding) -> str:
     """Return that ranks wait for cores, and what is known of who has them."""
     threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
     waiting = host_does(finding, "could run, and wait", "could run, and waits")
-    others = "which other processes or the job's own other threads have"
+    others = "which other processes, loaders' workers or own threads have"
     own = next((row for row in finding.evidence if row.name.startswith(f"{OWN_THREAD} ")), None)
     if own is not None and own.value is not None:
         name, whose = own.name.removeprefix(OWN_THREAD).strip(), "a rank's" if finding.rank is None else "its"

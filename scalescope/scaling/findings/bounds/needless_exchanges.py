@@ -45,7 +45,10 @@ def needless_exchanges(analysis: RunAnalysis, records: Mapping[int, RankRecord])
     surely = (bare + _in_buckets_ms(analysis, records)) * needless
     perhaps = _hidden_ms(analysis) * needless + _waits_in_turn_ms(analysis)
     middle = surely + perhaps / 2
-    half = math.hypot(perhaps / 2, half_of_mean(_bare_by_step_ms(analysis)) * needless)
+    by_step = _bare_by_step_ms(analysis)
+    # two steps tell next to nothing of how far others lie, and that each of them has as much as the one with the least
+    off = min(half_of_mean(by_step), max(by_step) - min(by_step)) if by_step else 0.0
+    half = math.hypot(perhaps / 2, off * needless)
     least, most = max(0.0, middle - half), middle + half
     if bare <= 0 or most < WORTH_SAYING * step_ms:
         return []
