@@ -109,6 +109,9 @@ IN_JAX: dict[Cure, CureText] = {
         "take the synchronisation out of the step",
         "no block_until_ready(), float() or np.asarray() in each step: read figures every so many steps",
     ),
+    "pin_memory": CureText(
+        "hand the next batch over while this step runs", "jax.device_put of the next batch before this step is awaited"
+    ),
     "read_at_once": CureText(
         "read values all at once, not one by one", "np.asarray(array).tolist() once, before the loop of Python"
     ),
