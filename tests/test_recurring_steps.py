@@ -21,7 +21,6 @@ from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding import Code, Finding
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
-from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 from tests.report_samples import run_with_traces, write_run
 from tests.test_report_top import BUCKETS, page_text, replayed
 
@@ -433,39 +432,3 @@ def test_who_does_what_in_them_is_in_the_same_sentence(code: Code, rank: int | N
     )
     longer = "every 5th step takes 45.0 ms longer than the others' 42.0 ms"
     assert recurring_clause(found) == f"{longer}, {told}: 9.0 ms a step in the mean"
-
-
-def validated_thrice(longer_ms: dict[int, float]) -> RecurringSteps | None:
-    """Return what is told of 60 steps of 88 ms, 13 of them profiled, of which some are longer by so much."""
-    made = rows(lambda step: [88.0 + 2 * (step % 5) + longer_ms.get(step, 0.0)] * 2, range(5, 65))
-    profiled = [msgspec.structs.replace(row, phase="profile") for row in made if 20 <= row.step < 33]
-    return recurring_steps([row for row in made if not 20 <= row.step < 33], profiled)
-
-
-def test_three_longer_steps_as_far_apart_and_as_long_are_a_pattern() -> None:
-    """A job of 65 steps that validated behind three of them, 185 ms each, was told that no fault is found."""
-    found = validated_thrice({19: 183.0, 39: 180.0, 59: 195.0})
-    assert found is not None and (found.every, found.phase) == (20, 19)
-    assert found.mean_ms == pytest.approx(9.3, abs=0.5)
-
-
-def test_three_longer_steps_that_lie_anywhere_or_are_of_any_length_are_none() -> None:
-    assert validated_thrice({16: 183.0, 39: 180.0, 59: 195.0}) is None
-    assert validated_thrice({19: 183.0, 39: 90.0, 59: 40.0}) is None
-
-
-def test_steps_right_behind_a_window_that_live_on_batches_in_stock_are_none_of_the_steady_ones() -> None:
-    """While traces were written a slow worker made batches ahead: with the three steps that used them up, a loader that
-    costs 143 ms a step was told to cost 126 (102 to 151).
-    """
-    lengths = {33: 98.0, 34: 129.0, 35: 190.0}
-    made = [
-        StepRow(step=step, phase="profile" if 20 <= step < 33 else "steady", samples_per_s=1.0,
-                step_ms=[lengths.get(step, 230.0 + step % 4)] * 2)
-        for step in range(5, 50)
-    ]  # fmt: skip
-    assert [row.step for row in measured_steps(made).steady] == [*range(5, 20), *range(36, 50)]
-    few_others = [row for row in made if row.step >= 15]
-    assert len(measured_steps(few_others[:15]).steady) == len([row for row in few_others[:15] if row.phase == "steady"])
-    usual = [msgspec.structs.replace(row, step_ms=[230.0 - row.step % 4] * 2) for row in made]
-    assert len(measured_steps(usual).steady) == 32

@@ -213,10 +213,8 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
 
-#: The figure that says that the loaders have worker processes: what ranks wait for batches, ms.
-LOADER_WORKERS = "loader_workers"
-#: The figure of what of a cost may as well have other reasons, ms: half of what may go with it.
-MAY_BE_OTHERS = "may_be_others"
+LOADER_WORKERS = "loader_workers"  # the figure that loaders have worker processes: what ranks wait for batches, ms
+MAY_BE_OTHERS = "may_be_others"  # what of a cost may as well have other reasons, ms: half of what may go with it
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
 NOT_IN_STEPS = "not_in_steps"  # … and in none of the job's own `value` steps around the window

@@ -1,6 +1,6 @@
 """Exchanges of gradients taken out of a step, and what DDP does for them on the device beside moving data."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,11 @@ def free_exchanges(graph: Graph, rows: Sequence[Sequence[int]]) -> None:
     They stay in their streams as what takes no time: what waited for them waits for what they came behind.
     """
     gone = {at for row in rows for one in row for at in graph.transfers[one].members.values()}
+    free_members(graph, gone)
+
+
+def free_members(graph: Graph, gone: Collection[int]) -> None:
+    """Let activities of collectives take no time on their ranks' devices, nor their hosts' handing them over."""
     for at in gone:
         graph.work_ns[at] = 0.0
         graph.activities[at] = replace(graph.activities[at], collective=-1, dispatch_ns=0.0, late_ns=0.0, skew_ns=0.0)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec.structs import replace
 
 from scalescope.scaling.replay.graph import Graph, Transfer
+from scalescope.scaling.replay.ranks.exchanges import free_members
 
 
 def merge_rounds(graph: Graph, rounds: Sequence[Sequence[int]]) -> None:
@@ -20,14 +20,7 @@ def merge_rounds(graph: Graph, rounds: Sequence[Sequence[int]]) -> None:
         graph.transfers[last] = replace(graph.transfers[last], work_ns=_merged_ns(graph, row, rate))
         for one in others:
             gone |= set(graph.transfers[one].members.values())
-    for at in gone:
-        graph.work_ns[at] = 0.0
-        graph.activities[at] = replace(graph.activities[at], collective=-1, dispatch_ns=0.0, late_ns=0.0, skew_ns=0.0)
-    members = np.array(sorted(gone), np.int64)
-    for rank in graph.ranks:
-        calls = graph.calls[rank]
-        for at in np.flatnonzero(np.isin(graph.call_columns(rank)["hands_over"], members)).tolist():
-            calls[at] = replace(calls[at], think_ns=calls[at].data_ns, duration_ns=0.0)
+    free_members(graph, gone)
 
 
 def _merged_ns(graph: Graph, row: Sequence[int], rate: float) -> float:
