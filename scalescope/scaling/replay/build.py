@@ -337,10 +337,11 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
     """Find the launch latency, each activity's dispatch, and what of the trace nothing explains."""
     launch: dict[int, float] = {}
     staged: dict[int, int] = {}
-    clock = graph.begins[rank] - record.calls[0].start if record.calls else 0.0
+    # whole numbers until the difference is small: times since 1970 as floats are 256 ns apart
+    clock = int(graph.begins[rank]) - record.calls[0].start if record.calls else 0
     for host, call in zip(graph.calls[rank], record.calls, strict=True):
         if host.launches >= 0:
-            launch[host.launches] = call.start + clock
+            launch[host.launches] = float(call.start + clock)
             if _is_staged(graph.activities[host.launches]):
                 staged[host.launches] = call.end - call.start
     graph.latency[rank] = _latency(graph, rank, launch)

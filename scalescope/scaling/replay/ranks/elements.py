@@ -1,8 +1,9 @@
 """What hosts read element by element, in a loop of Python: an operator or two for each value.
 
 On a CPU the operators are activities. Where reads follow one another with little between them, that is a *loop*. All
-that reads or indexes goes with it, and so does what Python takes to call that, which is about what it runs for; what
-else lies between two reads stays. On a device's host it is a share of what that takes on its way to a call.
+that reads or indexes goes with it, and so does what compares or adds up single values, which are Python's own numbers
+once they are read at once, and what Python takes to call all that, which is about what it runs for; what else lies
+between two reads stays. On a device's host it is a share of what that takes on its way to a call.
 """
 
 from collections import Counter
@@ -13,16 +14,18 @@ from msgspec.structs import replace
 
 from scalescope.scaling.rank.records.element_reads import LEAST_READS, OF_A_LOOP, READING
 from scalescope.scaling.rank.timeline import COMPUTE
-from scalescope.scaling.replay.graph import Graph, HostCall
+from scalescope.scaling.replay.graph import Graph, HostCall, median
 
 #: So many other operators between two reads at most: a comparison, a sum, a norm. Of a loop's, at least half read or
 #: index: an optimizer that reads how many steps it has made computes for the most part.
 _MOST_BETWEEN = 4
 _LEAST_SHARE = 0.5
+#: What takes no longer than so many reads has a single value to compute with: all of it is calling.
+_READS_LONG = 2.0
 
 
 class ElementLoop(msgspec.Struct, frozen=True):
-    """One loop of one rank: indices into its calls, ascending, of what reads or indexes; how many of them read."""
+    """One loop of one rank: indices into its calls, ascending, of what goes with it; how many of them read."""
 
     calls: tuple[int, ...]
     reads: int
@@ -119,11 +122,14 @@ def _runs(graph: Graph, calls: Sequence[HostCall]) -> Iterator[list[int]]:
 
 
 def _loop(graph: Graph, rank: int, run: Sequence[int]) -> ElementLoop | None:
-    calls = graph.calls[rank]
-    names = [graph.activities[calls[at].launches].name for at in run]
-    chosen = tuple(at for at, name in zip(run, names, strict=True) if name in OF_A_LOOP)
-    last = next((at for at in range(len(run) - 1, -1, -1) if names[at] in OF_A_LOOP), -1)
-    reads = sum(name in READING for name in names)
-    if reads < LEAST_READS or len(chosen) < _LEAST_SHARE * (last + 1):
+    nodes = [graph.activities[graph.calls[rank][at].launches] for at in run]
+    of_loop = [one.name in OF_A_LOOP for one in nodes]
+    reads = [one.traced_end - one.traced_start for one in nodes if one.name in READING]
+    last = max((at for at, one in enumerate(of_loop) if one), default=-1)
+    if len(reads) < LEAST_READS or sum(of_loop) < _LEAST_SHARE * (last + 1):
         return None
-    return ElementLoop(chosen, reads)
+    longest = _READS_LONG * median(reads)
+    within = zip(run[: last + 1], nodes, of_loop, strict=False)
+    return ElementLoop(
+        tuple(at for at, one, own in within if own or one.traced_end - one.traced_start <= longest), len(reads)
+    )
