@@ -6,7 +6,7 @@ from scalescope.report.compare.parts import WORTH_NAMING, names_of, part_name, s
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing
 from scalescope.report.text.waits.change import WAITED, WHO_HAS_THEM, is_the_cause, waits_more
 from scalescope.scaling.answer_rows import Basis
-from scalescope.scaling.compare.answer import Comparison, Noise
+from scalescope.scaling.compare.answer import BEYOND_CORES, COMPUTE_THREADS, Comparison, Noise
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: The parts of a step in which a loop's thread wants to run.
@@ -34,6 +34,8 @@ def noise_sentence(answer: Comparison) -> str:
 def once_each(answer: Comparison) -> str:
     """Return that one run a side cannot tell a change from how runs differ, where that may hide much; what tells it."""
     noise = answer.noise
+    if answer.sure_as_measured is not None and more_threads(answer) is not None:
+        return "Run both again with as many threads to compare the rest"
     if answer.sure_as_measured is not None:
         return "Whose cores they had is not told: run both again with the cores to themselves"
     if answer.verdict != "same" or noise is None or noise.unit == "repeats" or not is_wide(answer):
@@ -52,8 +54,26 @@ def waits_for_cores(answer: Comparison) -> str:
     if noise is None or (answer.cores_untold and answer.verdict != "same"):
         return ""
     waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
-    told = waits_more(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited)
-    return f"In {names_of(answer)[1]} {told}" if told else ""
+    here, there = names_of(answer)
+    threads = more_threads(answer)
+    why = (
+        f", {WHO_HAS_THEM}" if threads is None else f": {threads[1]} threads compute there, and {threads[0]} in {here}"
+    )
+    told = waits_more(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited, why)
+    return f"In {there} {told}" if told else ""
+
+
+def more_threads(answer: Comparison) -> tuple[int, int] | None:
+    """Return with how many threads the baseline's and the other's ranks compute, where the side that waits longer for
+    cores has more of them beyond its cores: then these are why. None where it has not, or nothing tells.
+    """
+    noise, settings = answer.noise, {one.key: one for one in answer.environment}
+    threads, beyond = settings.get(COMPUTE_THREADS), settings.get(BEYOND_CORES)
+    if noise is None or threads is None or beyond is None or answer.reason == "another_world_size":
+        return None
+    more_ms = (noise.other_run_delay_ms or 0.0) - (noise.baseline_run_delay_ms or 0.0)
+    more = int(beyond.other or 0) - int(beyond.baseline or 0)
+    return (int(threads.baseline or 0), int(threads.other or 0)) if more * more_ms > 0 else None
 
 
 def cores_more_ms(answer: Comparison) -> float | None:

@@ -221,6 +221,11 @@ class FoundAlone(msgspec.Struct, kw_only=True, frozen=True):
     like_ms: float | None = None  # what a cause of its code costs the other, which is another; None: it has none
 
 
+#: The settings that say with how many threads the ranks of one host compute on its cores, and how many of these are
+#: more than those.
+COMPUTE_THREADS, BEYOND_CORES = "compute_threads", "threads_beyond_cores"
+
+
 class Setting(msgspec.Struct, kw_only=True, frozen=True):
     """Something of the surroundings that differs."""
 

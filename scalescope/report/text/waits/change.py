@@ -31,8 +31,10 @@ def for_want_of_cores(change_ms: float, step_ms: float, waited_ms: Sequence[floa
     return f" ({told})" if told else ""
 
 
-def waits_more(change_ms: float, step_ms: float, waited_ms: Sequence[float | None]) -> str:
-    """Return the same, in words alone."""
+def waits_more(
+    change_ms: float, step_ms: float, waited_ms: Sequence[float | None], why: str = f", {WHO_HAS_THEM}"
+) -> str:
+    """Return the same, in words alone; `why`: what is known of those who have the cores, to stand behind it."""
     there, here = waited_ms
     if there is None or here is None:
         return ""
@@ -40,7 +42,7 @@ def waits_more(change_ms: float, step_ms: float, waited_ms: Sequence[float | Non
     if more * change_ms <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change_ms), WAITED * step_ms):
         return ""
     told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
-    return f"ranks wait {told} of a step for a core, {WHO_HAS_THEM}"
+    return f"ranks wait {told} of a step for a core{why}"
 
 
 def is_the_cause(step_ms: float, waited_ms: Sequence[float | None]) -> bool:

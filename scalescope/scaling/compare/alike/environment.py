@@ -12,11 +12,16 @@ import msgspec
 
 from scalescope.records.frozen import frozen_keys
 from scalescope.records.rows import Device, RunInfo
-from scalescope.scaling.compare.answer import Setting
+from scalescope.scaling.compare.answer import BEYOND_CORES, COMPUTE_THREADS, Setting
 from scalescope.scaling.compare.measurement import Measurement, Repeat
+from scalescope.scaling.findings.cores import core_share
 
 #: What differs from run to run without a meaning: names, places, times.
 _OWN = re.compile(r"(^|\.)(name|runs|study|resume|csv|run|logger\b.*|launch\.(timeout_s|init_limit_s|step_limit_s))$")
+#: What ranks on CPUs tell of the host whose cores they fill most; runs of older versions do not tell, and that is no
+#: difference.
+_CORES = "compute_cores"
+_TOLD_BY_BOTH = (COMPUTE_THREADS, BEYOND_CORES, _CORES)
 #: Clocks, temperatures and power differ by so much without a meaning, as a share.
 _SAME_STATE = 0.03
 _COMMUNICATION = re.compile(
@@ -35,7 +40,9 @@ def differing(baseline: Measurement, other: Measurement, changed: Sequence[str] 
     found = [
         Setting(key=key, baseline=here.get(key), other=there.get(key), likely=_likely(key, changed))
         for key in dict.fromkeys([*here, *there])
-        if here.get(key) != there.get(key) and not _near(key, here.get(key), there.get(key))
+        if here.get(key) != there.get(key)
+        and not _near(key, here.get(key), there.get(key))
+        and not (key in _TOLD_BY_BOTH and None in (here.get(key), there.get(key)))
     ]
     return sorted(found, key=lambda one: not one.likely)
 
@@ -79,6 +86,11 @@ def _of_info(info: RunInfo) -> Iterator[tuple[str, str]]:
         yield "platform", environment.platform
         yield "cpu", environment.cpu
         yield "cpu_cores", str(environment.cpu_cores)
+    share = core_share(info)
+    if share is not None:
+        yield COMPUTE_THREADS, str(share.threads)
+        yield BEYOND_CORES, str(max(0, share.threads - share.cores))
+        yield _CORES, str(share.cores)
     for key, told in (("topology", info.topology), ("backend", info.backend), ("launcher", info.launcher)):
         if told is not None:
             yield key, told
