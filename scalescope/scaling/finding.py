@@ -237,7 +237,7 @@ MAY_LOAD = "may_load"
 LOCK_WAITS = "lock_waits"
 #: A thread of a rank's own process, whose name follows, uses `value` cores beside its loop.
 OWN_THREAD = "own_thread"
-#: Evidence beside threads that take turns: the loop that waits most for a core does so for `ms` of a steady step.
+#: What prices threads that take turns: the loop that waits most for a core does so for `ms` of a steady step.
 LOOPS_WAIT = "loops_wait"
 #: Evidence of one rank: it is bound to fewer cores (`value`) than the ranks of its host may run on.
 BOUND_CORES = "bound_cores"

@@ -6,7 +6,6 @@ from scalescope.scaling.finding import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
     HIDDEN,
-    LOOPS_WAIT,
     MAY_BE_OTHERS,
     ON_THE_DEVICE,
     UNFUSED_OPTIMISER,
@@ -130,12 +129,9 @@ def weight(finding: Finding, *, in_range: bool = False) -> float:
     memory and a stream of their own; of a gradient that comes last, narrower ones take away what its interval begins
     with: what is sure of them counts in full, and half of the rest. `in_range`: of the step as run a range alone is
     known. Then the interval is wide for what recording costs, and not for what can be had: its middle counts in full.
-    What of a cost may as well have other reasons counts for nothing. Of threads that take turns the middle counts
-    between what is sure and what loops wait for a core: neither is what they cost.
+    What of a cost may as well have other reasons counts for nothing.
     """
     ms = own_ms(finding)
-    loops = next((row.ms or 0.0 for row in finding.evidence if row.name == LOOPS_WAIT), ms)
-    ms = max(ms, (ms + loops) / 2)
     if finding.at_most:
         sure = _expected_ms(finding) if in_range else max(0.0, finding.low_ms or 0.0)
         return (ms + (min(sure, ms) if finding.code in _TAKEN_AWAY else 0.0)) / 2

@@ -1,5 +1,6 @@
 """Figures as text: one way to write a duration, a share, a size and a rate, everywhere."""
 
+import math
 from collections.abc import Sequence
 
 from scalescope.records.statistics import decimals, digits_of
@@ -24,6 +25,12 @@ def milliseconds(value: float, half_ms: float | None = None) -> str:
     """
     digits = _digits(value) if half_ms is None else min(_digits(value), digits_of(half_ms))
     return f"{figure(value, digits)} ms"
+
+
+def about(ms: float) -> str:
+    """Return e.g. `76 ms` or `7.6 ms`: two significant digits, of what is known within a half or so."""
+    digits = max(0, 1 - math.floor(math.log10(abs(ms)))) if ms else 0
+    return f"{figure(float(f'{ms:.2g}'), min(2, digits))} ms"
 
 
 def span(seconds: float) -> str:

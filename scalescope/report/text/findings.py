@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
+from scalescope.report.drawing.numbers import about, capitalized, milliseconds, percent
 from scalescope.report.text.codes.compute import mostly_compute
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
@@ -29,6 +29,7 @@ from scalescope.scaling.finding import (
     GOES_WITH_IT,
     IDLE,
     IN_STEPS,
+    LOOPS_WAIT,
     ON_THE_DEVICE,
     STEADY_STEPS,
     UNTOLD_WAITS,
@@ -56,7 +57,7 @@ from scalescope.scaling.finding_order import (
     weight,
     worth_leading,
 )
-from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.findings.of_rows.core_waits import UNTOLD_CORES, is_wait_for_cores
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
 #: What a bound has beyond the time of what is named, by what that is.
@@ -64,6 +65,8 @@ _GOES_WITH = {"host_bound": "where other causes, or queued kernels, hide it"}
 #: What a code is called where it is of the hosts of all ranks.
 _OF_HOSTS: dict[Code, str] = {"host_stall": "stalled hosts", "host_starved": "starved hosts"}
 _WAITS = "that waits for it"
+#: What stands behind what the compute is where ranks compute on CPUs and nothing tells whether they wait for cores.
+_ANY_WAITS = ", with any waits for cores in it, which traces do not tell (on Linux profile_steps does)"
 #: What is said before advice against what the job is.
 _NO_FAULT = "no fault is found in what the job sends; who would change that can "
 _MORE = "profile more steps (active=20)"
@@ -92,6 +95,8 @@ def cost(finding: Finding) -> str:
         return f"at least {milliseconds(finding.ms)}"
     if finding.low_ms is None or finding.high_ms is None:
         return milliseconds(finding.ms)
+    if any(row.name == LOOPS_WAIT for row in finding.evidence):
+        return f"about {about(finding.ms)} ({about(finding.low_ms)} to {about(finding.high_ms)})"
     return f"{milliseconds(finding.ms)} ({milliseconds(finding.low_ms)} to {milliseconds(finding.high_ms)})"
 
 
@@ -209,7 +214,8 @@ def headline(
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
         # two sentences: behind a colon what the compute is would read as what is wrong
-        return f"nothing {where} is wrong. {capitalized(mostly_compute(finding))}."
+        cores = _ANY_WAITS if any(row.name == UNTOLD_CORES for row in finding.evidence) else ""
+        return f"nothing {where} is wrong. {capitalized(mostly_compute(finding))}{cores}."
     if is_of_one_step(finding):
         return (
             f"{subject(finding)} {verb(finding)} {milliseconds(finding.ms)} of the {step}, the only one "

@@ -42,7 +42,7 @@ from scalescope.scaling.finding import (
     Finding,
     is_of_one_step,
 )
-from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.findings.of_rows.core_waits import COMES_BACK, is_wait_for_cores
 
 #: Of what lasts so many times as long as it costs, most is no matter of what it is told of.
 _MUCH_MORE = 2
@@ -285,7 +285,9 @@ def starved(finding: Finding) -> str:
         if loops is None or loops.ms is None:
             return told
         loop = f"a rank's own loop, ready to run, waits {milliseconds(loops.ms)} for a core"
-        return f"{told}: {loop}, and only a run with fewer threads tells how much of that comes back, or more"
+        low, _, high = COMES_BACK
+        tries = f"in tries {low:g} to {high:g} times such waits came back with one thread a rank"
+        return f"{told}: {loop}, and {tries} (nothing beside busy processes)"
     if (waits := row_of(finding, LOCK_WAITS)) is not None:
         return lock_waits(finding, waits)
     if (turns := row_of(finding, CORES_BY_TURNS)) is not None and turns.ms is not None:

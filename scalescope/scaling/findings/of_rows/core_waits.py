@@ -24,14 +24,20 @@ from scalescope.scaling.findings.prices.may_go import without_others
 
 #: Evidence that ranks, ready to run, wait for a core: `ms` in the mean of `value` steady steps, of who waits most.
 RUN_DELAY = "run_delay"
+#: Evidence where nothing is found on CPUs: whether ranks wait for cores, which count as compute, nothing tells.
+UNTOLD_CORES = "waits_for_cores_untold"
 #: What is known of who takes turns on the cores says more than for how long ranks wait for them.
 _KNOWN: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
 
-#: What loops wait for a core is told beside threads that are so many times as many as the cores, where one a rank is to
-#: be left. It is no size of what they cost: of 15 times that nine jobs computed with both in turns (four networks, two
-#: ranks of 2 to 8 threads, two cores; quiet and beside others) 0.26 to 1.67 times as much came back, half of the times
-#: 0.39 to 1.03. It is less as other threads compute meanwhile, and more as loops spin for those without a core.
+#: Where threads are so many times as many as the cores, and one a rank is to be left, what loops wait for a core tells
+#: what they cost.
 _TIMES_THE_CORES = 2
+#: So many times what the loops waited came back with one thread a rank: the least, the middle and the most of 15 tries
+#: of nine jobs computed with both in turns (four networks, two ranks of 2 to 8 threads, two cores), 0.26 to 1.67, half
+#: of them 0.39 to 1.03. It is less as other threads compute meanwhile, and more as loops spin for those without a core.
+#: Beside processes that had more than half of the cores -0.9 to 0.2 times as much did, of an MLP by 4 and 8 threads a
+#: rank, which then have more of them than one has; by 2, 0.8 to 1.3 times.
+COMES_BACK = (0.25, 0.66, 1.67)
 
 
 def is_wait_for_cores(finding: Finding) -> bool:
@@ -45,8 +51,9 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     In place of what the profiled ones show of the same, unless that costs more.
     """
     waits = analysis.step_times.core_waits if analysis.step_times is not None else None
+    findings = [_as_known(one, untold=waits is None and analysis.activity == "cpu") for one in findings]
     if waits is None or analysis.activity != "cpu":
-        return list(findings)
+        return findings
     own = _finding(waits)
     same = [one for one in findings if _is_the_same(one)]
     costlier = any(_is_known(one) or (one.rank == own.rank and weight(one) >= weight(own)) for one in same)
@@ -56,6 +63,14 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     others = [without_others(one) for one in findings if one not in same and one.code != "nothing"]
     others = [left for one in others if (left := _beyond_waits(one, own, waits.mean_step_ms)) is not None]
     return _priced_first([own, *others])
+
+
+def _as_known(one: Finding, *, untold: bool) -> Finding:
+    """Return what says that nothing is found with whether waits for cores are unknown, which count as compute."""
+    if one.code != "nothing":
+        return one
+    rest = tuple(row for row in one.evidence if row.name != UNTOLD_CORES)
+    return replace(one, evidence=(*rest, EvidenceRow(kind="figure", name=UNTOLD_CORES)) if untold else rest)
 
 
 def _as_weighed(before: Sequence[Finding], told: list[Finding]) -> list[Finding]:
@@ -109,19 +124,41 @@ def _beyond_waits(one: Finding, own: Finding, step_ms: float) -> Finding | None:
 
 
 def _with_threads(one: Finding, waits: CoreWaits) -> Finding:
-    """Return a finding with what is known of the threads that share its cores.
-
-    Where the job's own threads take turns, each operator meets some, the shortest as well: what is longer than that is
-    little of what they cost. What loops wait for a core by the kernel's account tells more, and no end of it.
-    """
+    """Return a finding with what is known of the threads that share its cores."""
     known = {row.name for row in one.evidence}
     told = [*_threads(waits), *(_binding(waits) if one.rank == waits.rank else [])]
-    if _is_of_threads(one) and _is_worth_it(waits) and (waits.threads or 0) >= _TIMES_THE_CORES * (waits.cores or 1):
-        told.append(EvidenceRow(kind="figure", name=LOOPS_WAIT, ms=waits.ms, value=float(waits.steps)))
     remedy = one.remedy
     if one.rank == waits.rank and waits.bound_cores is not None and remedy is not None and remedy.cure == "free_cores":
         remedy = replace(remedy, cure="more_cores_for_rank")
-    return replace(one, remedy=remedy, evidence=(*one.evidence, *(row for row in told if row.name not in known)))
+    found = replace(one, remedy=remedy, evidence=(*one.evidence, *(row for row in told if row.name not in known)))
+    return _by_loops(found, waits) if _is_of_threads(one) and _are_many(waits) else found
+
+
+def _are_many(waits: CoreWaits) -> bool:
+    return waits.ms > 0 and (waits.threads or 0) >= _TIMES_THE_CORES * (waits.cores or 1)
+
+
+def _by_loops(one: Finding, waits: CoreWaits) -> Finding:
+    """Return what the job's own threads by turns cost, by what loops wait for a core by the kernel's account.
+
+    Each operator meets some turns, the shortest as well: what a trace shows beyond that is mostly little of the cost,
+    and now and then more than it. It is no end of it, and the middle where it is more.
+    """
+    most = max(waits.mean_step_ms, one.ms or 0.0)
+    low, middle, high = (min(times * waits.ms, most) for times in COMES_BACK)
+    ms = max(middle, one.ms or 0.0)
+    fraction = ms / waits.mean_step_ms if not (one.fraction and one.ms) else one.fraction * ms / one.ms
+    loops = EvidenceRow(kind="figure", name=LOOPS_WAIT, ms=waits.ms, value=float(waits.steps))
+    return replace(
+        one,
+        ms=ms,
+        low_ms=low,
+        high_ms=max(ms, high, one.high_ms or 0.0),
+        fraction=min(1.0, fraction),
+        evidence=(*(row for row in one.evidence if row.name != LOOPS_WAIT), loops),
+        backed="measured",
+        at_least=False,
+    )
 
 
 def _threads(waits: CoreWaits) -> list[EvidenceRow]:
@@ -149,7 +186,7 @@ def _finding(waits: CoreWaits) -> Finding:
     # what is waited for behind the last rank's first wait for the others may hold the step up, or lie behind transfer:
     # neither end is likelier
     ms = waits.ms if waits.held_up_ms is None else (max(waits.low_ms, min(waits.held_up_ms, waits.ms)) + waits.ms) / 2
-    return Finding(
+    found = Finding(
         code="host_starved",
         rank=waits.rank,
         ms=ms,
@@ -164,3 +201,6 @@ def _finding(waits: CoreWaits) -> Finding:
         remedy=remedy,
         backed="measured",
     )
+    if waits.rank is not None or remedy.cure != "fewer_threads" or remedy.size != 1 or not _are_many(waits):
+        return found
+    return _by_loops(replace(found, ms=None, high_ms=None, fraction=None), waits)
