@@ -10,6 +10,7 @@ from scalescope.report.markdown import for_an_issue
 from scalescope.report.panels.ranks import _waits_sentence
 from scalescope.report.terminal.run import print_run
 from scalescope.report.text.cures.words import cure_elsewhere
+from scalescope.report.top.bars import run_bars
 from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import Efficiency, RunAnalysis
@@ -70,6 +71,18 @@ def printed(run: RunAnalysis) -> str:
 def left(run: RunAnalysis) -> float | None:
     assert run.efficiency is not None
     return run.efficiency.on_cores_at_most
+
+
+def test_what_of_compute_waits_for_a_core_is_hatched_in_the_drawing_of_the_step() -> None:
+    """*Compute 87.8%* was one stretch of a bar whose ranks had a core for at most 50.4% of the step."""
+    (alone,) = [drawn for drawn in [run_bars(on_cpus([0.0, 0.0], []))] if drawn is not None]
+    (waits,) = [drawn for drawn in [run_bars(on_cpus([50.0, 48.0], [TURNS]))] if drawn is not None]
+    whole, rest, own = alone.bars[0].stretches[0], *waits.bars[0].stretches[:2]
+    assert whole.label.startswith("compute") and own.label == "compute that waits for a core: at least 80.0%"
+    assert float(rest.weight) + float(own.weight) == pytest.approx(float(whole.weight), abs=0.01)
+    assert float(own.weight) == pytest.approx(80.0, abs=0.1) and "repeating-linear-gradient" in own.colour
+    assert [one.label for one in waits.legend][1] == "of it waits for a core, at least 80% of the step"
+    assert len(waits.legend) == len(alone.legend) + 1
 
 
 def test_threads_that_take_turns_leave_no_more_than_the_step_without_them() -> None:

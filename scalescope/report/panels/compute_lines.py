@@ -100,6 +100,13 @@ def on_cores_clause(run: RunAnalysis) -> str:
     return f" (waits for cores included: at most {percent(factors.on_cores_at_most)} is on a core)"
 
 
+def waits_in_compute(run: RunAnalysis) -> float:
+    """Return what share of the step counts as compute and is sure to wait for a core; 0 where none is told."""
+    factors, _ = shown_efficiency(run)
+    most = factors.on_cores_at_most if factors is not None else None
+    return max(0.0, factors.parallel - most) if factors is not None and most is not None else 0.0
+
+
 def efficiency_told(factors: Efficiency, whose: str) -> str:
     """Return the parallel efficiency, and what it is without waits for cores, where these count in it."""
     name = f"Parallel efficiency{f' {whose}' if whose else ''}"

@@ -18,6 +18,7 @@ from scalescope.report.as_run import (
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, milliseconds, percent, rank_list
 from scalescope.report.page import Bar, Bars, Stretch
+from scalescope.report.panels.compute_lines import waits_in_compute
 from scalescope.report.replayed import beside_all, fewer_replayed, without_recording
 from scalescope.report.steadiness import AS_MEASURED, beside_measured
 from scalescope.report.text.late.rank import LateRank, late_rank, splits_of
@@ -48,11 +49,11 @@ def run_bars(run: RunAnalysis) -> Bars | None:
     notes = [*_of_others(run), *_measured([(run, "", bars)])]
     if told_ms is None or not _is_another(told_ms, bars):
         drawn = replace(_drawn(bars), notes=notes)
-        return drawn if late is None else _with_late_rank(drawn, late, splits_of(run))
+        return _with_waits(drawn, run) if late is None else _with_late_rank(drawn, late, splits_of(run))
     scale = told_ms / _length(bars)
     cut = replace(_cut_by_shares([("mean rank", _scaled(bars[-1][1], scale))]), notes=notes)
     if late is None:
-        return cut
+        return _with_waits(cut, run)
     return _with_late_rank(cut, replace(late, ms=scale * late.ms), _scaled(splits_of(run), scale), shares=True)
 
 
@@ -177,6 +178,31 @@ def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split], *, sha
     does = "does" if len(late.ranks) == 1 else "do"
     title = f"{drawn.title} Hatched: what {whose} alone {does}, while the others come to wait."
     return Bars([*drawn.bars, *bars], [*drawn.legend, alone], title, drawn.notes)
+
+
+def _with_waits(drawn: Bars, run: RunAnalysis) -> Bars:
+    """Return the bars with what of compute waits for a core hatched: operators run on meanwhile."""
+    share = waits_in_compute(run)
+    if share < _SEEN:
+        return drawn
+    compute = f"var({parts.BY_KEY['compute'].variable})"
+    colour = f"repeating-linear-gradient(45deg,var(--surface) 0 2px,{compute} 2px 6px)"
+    bars = []
+    for bar in drawn.bars:
+        whole = sum(float(one.weight) for one in bar.stretches)
+        stretches = []
+        for one in bar.stretches:
+            waits = min(float(one.weight), share * whole) if one.colour == compute else 0.0
+            if not waits:
+                stretches.append(one)
+                continue
+            told = f"compute that waits for a core: at least {percent(share)}"
+            rest = replace(one, weight=f"{float(one.weight) - waits:.3f}")
+            stretches += [rest, Stretch(f"{waits:.3f}", colour, told)]
+        bars.append(replace(bar, stretches=stretches))
+    waiting = Stretch("", colour, f"of it waits for a core, at least {percent(share, 0)} of the step")
+    legend = [said for one in drawn.legend for said in ([one, waiting] if one.colour == compute else [one])]
+    return replace(drawn, bars=bars, legend=legend)
 
 
 def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
