@@ -287,7 +287,7 @@ def starved(finding: Finding) -> str:
         loop = f"a rank's own loop, ready to run, waits {milliseconds(loops.ms)} for a core"
         low, _, high = COMES_BACK
         tries = f"in tries {low:g} to {high:g} times such waits came back with one thread a rank"
-        return f"{told}: {loop}, and {tries} (nothing beside busy processes)"
+        return f"{told}: {loop}, and {tries} (none beside other busy processes)"
     if (waits := row_of(finding, LOCK_WAITS)) is not None:
         return lock_waits(finding, waits)
     if (turns := row_of(finding, CORES_BY_TURNS)) is not None and turns.ms is not None:
