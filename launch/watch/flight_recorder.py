@@ -1,8 +1,11 @@
 """torch's flight record: which collectives a rank has enqueued, begun and ended; kept where a job hangs or fails."""
 
 import os
+import pickle
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
 
@@ -10,6 +13,7 @@ from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
 
 _ENTRIES = "2000"  # collectives that torch remembers: many steps of them
+_RECORDERS = ("_dump_nccl_trace", "_dump_fr_trace")  # NCCL's calls, in builds for CUDA; those of gloo, in every build
 
 
 def record_into(folder: RunFolder, backend: str) -> None:
@@ -38,12 +42,31 @@ def tidy(folder: RunFolder) -> None:
 
 
 def keep(folder: RunFolder, rank: int) -> None:
-    """Keep what torch recorded of this rank's collectives; a pickle, as torch's own analyser reads it."""
+    """Keep what torch recorded of this rank's collectives; a pickle, as torch's own analyser reads it.
+
+    A build for CUDA records NCCL's calls apart from gloo's, and a rank may hang in either.
+    """
     library = torch._C._distributed_c10d
-    dump = getattr(library, "_dump_nccl_trace", None) or getattr(library, "_dump_fr_trace", None)
-    if dump is None:
+    dumps = [getattr(library, name) for name in _RECORDERS if hasattr(library, name)]
+    if not dumps:
         return
     try:
-        write_atomic(folder.flight_recorder / f"rank{rank}.pickle", dump())
+        write_atomic(folder.flight_recorder / f"rank{rank}.pickle", _as_one([dump() for dump in dumps]))
     except (OSError, RuntimeError) as error:
         print(f"scalescope: rank {rank} could not keep the flight record: {error}", file=sys.stderr)
+
+
+def _as_one(dumps: Sequence[bytes]) -> bytes:
+    """Return what this process's recorders hold as one record; where they say the same, the first one's word."""
+    if len(dumps) == 1:
+        return dumps[0]
+    whole: dict[str, Any] = {}
+    for dump in map(pickle.loads, dumps):
+        for key, value in dump.items():
+            if isinstance(value, list):
+                whole[key] = [*whole.get(key, []), *value]
+            elif isinstance(value, dict):
+                whole[key] = {**value, **whole.get(key, {})}
+            else:
+                whole.setdefault(key, value)
+    return pickle.dumps(whole, protocol=2)
