@@ -42,6 +42,14 @@ def loading(temporary: Path, how: str) -> tuple["subprocess.Popen[str]", list[in
     return rank, [int(pid) for pid in rank.stdout.readline().split()]
 
 
+def kill(loaders: list[int], rank: "subprocess.Popen[str]") -> None:
+    """Kill a rank's loading processes. The rank is stopped meanwhile: one that hears of the first one's death ends the
+    others itself, on a busy machine before this process comes to them."""
+    rank.send_signal(signal.SIGSTOP)
+    for pid in loaders:
+        os.kill(pid, signal.SIGKILL)
+
+
 @pytest.fixture
 def temporary() -> Iterator[Path]:
     """A temporary folder with a short name: sockets lie in it."""
@@ -52,19 +60,19 @@ def temporary() -> Iterator[Path]:
 def test_killed_loading_processes_leave_nothing_behind(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, others = loading(temporary, "plain")
     assert len(list(temporary.glob("pymp-*"))) >= 2, "each has a folder of its own, or this test tests nothing"
-    for pid in (*others, plain.pid):
-        os.kill(pid, signal.SIGKILL)
+    kill(others, plain)
+    plain.kill()
     plain.wait()
     before = set(temporary.iterdir())
     rank, loaders = loading(temporary, "shared")
     (own,) = set(temporary.iterdir()) - before
-    for pid in loaders:
-        os.kill(pid, signal.SIGKILL)
+    kill(loaders, rank)
+    rank.send_signal(signal.SIGCONT)
     rank.communicate("go\n")
     assert not own.exists(), "a rank that ends by itself"
     rank, loaders = loading(temporary, "shared")
-    for pid in (*loaders, rank.pid):
-        os.kill(pid, signal.SIGKILL)
+    kill(loaders, rank)
+    rank.kill()
     rank.wait()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     remove_scratch()
