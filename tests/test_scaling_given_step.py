@@ -22,7 +22,8 @@ from scalescope.scaling.finding import Code
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
-from scalescope.scaling.findings.prices.pricing import beside_full_devices, beside_the_known_step
+from scalescope.scaling.findings.prices.pricing import beside_the_known_step
+from scalescope.scaling.findings.prices.recorded_devices import beside_full_devices
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.removal import Removal

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from scalescope.scaling.as_run.calibrate import NEAR, ON_DEVICES
+from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.step import is_known_as_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
     ON_THE_DEVICE,
     SHOWN_BY_WAITS,
-    Code,
     EvidenceRow,
     Finding,
     bounded,
@@ -38,6 +37,7 @@ from scalescope.scaling.findings.prices.longer_sequences import of_longer_sequen
 from scalescope.scaling.findings.prices.may_go import with_what_may_go
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded
 from scalescope.scaling.findings.prices.profiled_pace import up_to_profiled_pace
+from scalescope.scaling.findings.prices.recorded_devices import beside_full_devices, with_devices_unrecorded
 from scalescope.scaling.findings.prices.short_gaps import as_long_as_they_are
 from scalescope.scaling.findings.prices.sound import sound
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -48,8 +48,6 @@ from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 #: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
 _VANISHES = 0.5
-#: What devices do beside computing: no gap of a host's is part of it.
-_MOVED: tuple[Code, ...] = ("exposed_transfer",)
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
 #: their power limit, time in which nothing is computed comes back as lower clocks. On H200, of what the replay takes
 #: out, jobs with random weights gave back 0.80 to 0.92, and with weights of 0, which draw less power, 1.00; no trace
@@ -174,7 +172,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     ]
     gains = [of_longer_sequences(scene, _of_one_window(scene, one)) for one in gains]
     gains = up_to_profiled_pace(scene, beside_the_known_step(scene, gains, whole))
-    gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
+    gains = with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
     gains = beside_full_devices(scene, gains)
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
         return gains
@@ -233,55 +231,6 @@ def _times(gain: Gain, times: float, highest: float, off: float) -> Gain:
     ms, low, high = times * gain.ms, min(times, 1.0) * gain.low_ms, highest * gain.high_ms
     low, high = ms - math.hypot(ms - low, off * gain.ms), ms + math.hypot(high - ms, off * gain.ms)
     return replace(gain, ms=ms, low_ms=max(0.0, low), high_ms=high)
-
-
-def beside_full_devices(scene: Scene, gains: list[Gain]) -> list[Gain]:
-    """Return what causes on hosts bring as bounds where what devices do takes as long as a known step by itself.
-
-    The step as run is longer than that one then, with all of recording's cost taken out that the terms know. What is
-    left over, it may have cost the devices, as their pace, or the hosts, in the very gaps that would be the cause: no
-    trace tells which, and in the latter case the known step has none of the gaps.
-    """
-    replayer, as_run, known = scene.replayer, scene.analysis.as_run, scene.replayer.known_ns
-    if replayer.on_cpu or known is None or as_run is None or as_run.reason == "not_replayed":
-        return gains
-    full_ms = scene.step_ms - scene.share_ms("idle_launch") - scene.share_ms("idle_data")
-    if full_ms < (1 - NEAR) * known.value / 1e6:
-        return gains
-    return [
-        replace(one, low_ms=0.0, candidate=replace(one.candidate, at_most=True))
-        if one.candidate.code not in (*ON_THE_DEVICE, *_MOVED, "copies")
-        and one.candidate.rank is None
-        and one.candidate.seen is None
-        else one
-        for one in gains
-    ]
-
-
-def _with_devices_unrecorded(scene: Scene, gains: list[Gain], whole: Change, step_ms: float) -> list[Gain]:
-    """Return what hosts cost in an untraced step that was told, as high as where recording slowed the devices, too.
-
-    Devices take up to `ON_DEVICES` longer while they are recorded. Of a step that is known without recording, that much
-    of what the trace has them do is idle time, which goes with what holds the hosts up; as far as the hosts are not
-    what bounds the step without the causes (`step_ms`).
-    """
-    as_run = scene.analysis.as_run
-    on_hosts = [
-        one for one in gains if one.candidate.code not in (*ON_THE_DEVICE, *_MOVED) and one.candidate.seen is None
-    ]
-    if scene.replayer.on_cpu or as_run is None or as_run.source in ("range", "not_needed") or not on_hosts:
-        return gains
-    freed = replace(whole, host_free=True)
-    scene.replayer.work_out([freed], quick=True, near=True)
-    bound_ms = step_ms - (scene.step_ms - gained_ms(scene.replayer, freed))
-    more_ms = max(0.0, ON_DEVICES * step_ms - max(0.0, bound_ms))
-    total = sum(one.ms for one in on_hosts)
-    return [
-        replace(one, high_ms=one.ms + math.hypot(one.high_ms - one.ms, more_ms * one.ms / total))
-        if total > 0 and any(one is other for other in on_hosts)
-        else one
-        for one in gains
-    ]
 
 
 def _down_to_devices(scene: Scene, gain: Gain) -> Gain:
