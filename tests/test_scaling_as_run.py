@@ -17,9 +17,10 @@ from scalescope.report.steadiness import unlike_sentence
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.as_run.calibrate import Replays, calibrate
+from scalescope.scaling.as_run.calibrate import calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import WITH_DEVICE, host_paces, terms_for
+from scalescope.scaling.as_run.replays import Replays
 from scalescope.scaling.as_run.step import take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_near
 from scalescope.scaling.as_run.untraced_step import Untraced
@@ -230,7 +231,7 @@ def test_what_one_calibration_replayed_another_does_not_replay_again(monkeypatch
         replayed.append(graph)
         return simulate_begins(graph)
 
-    monkeypatch.setattr("scalescope.scaling.as_run.calibrate.simulate_begins", begins)
+    monkeypatch.setattr("scalescope.scaling.as_run.replays.simulate_begins", begins)
     steps = [None, _given(1e-3), _given(KERNELS * 0.018, 0.02)]
     alone = [calibrate(graph, traced, cost, WITH_DEVICE, one) for one in steps]
     each = len(replayed)

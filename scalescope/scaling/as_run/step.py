@@ -15,10 +15,11 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.apart import is_apart
-from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Replays, calibrate
+from scalescope.scaling.as_run.calibrate import ON_DEVICES, Calibration, calibrate
 from scalescope.scaling.as_run.kinds import replayed_kinds
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
+from scalescope.scaling.as_run.replays import HIGHEST_SCALE, Replays
 from scalescope.scaling.as_run.untraced import untraced_of_traces
 from scalescope.scaling.as_run.untraced_step import Untraced, with_its_long_ones
 from scalescope.scaling.costs.interval import Interval

@@ -12,7 +12,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import AsRun, RunAnalysis
-from scalescope.scaling.as_run.calibrate import Replays
+from scalescope.scaling.as_run.replays import Replays
 from scalescope.scaling.as_run.step import (
     add_contradiction,
     find_contradiction,

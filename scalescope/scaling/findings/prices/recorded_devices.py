@@ -4,7 +4,8 @@ import math
 
 from msgspec.structs import replace
 
-from scalescope.scaling.as_run.calibrate import NEAR, ON_DEVICES
+from scalescope.scaling.as_run.calibrate import ON_DEVICES
+from scalescope.scaling.as_run.replays import NEAR
 from scalescope.scaling.finding import ON_THE_DEVICE, Code
 from scalescope.scaling.findings.candidate import Scene, gained_ms
 from scalescope.scaling.findings.prices.gain import Gain
