@@ -212,7 +212,7 @@ def test_a_missing_value_has_a_reason_and_is_never_zero(tmp_path: Path) -> None:
 
 def test_a_train_run_alone_and_a_sweep_alone_have_their_pages(tmp_path: Path) -> None:
     run = outside_scripts(write_report(write_run(tmp_path / "train", 2)).read_text())
-    assert re.search(r"gpt_small · ddp · 2 GPUs: 96.\d% of the 65.\d ms step is compute", run)
+    assert re.search(r"gpt_small · ddp · 2 GPUs</p>\s*<h2>96.\d% of the 65.\d ms step is compute", run)
     assert 'id="partition"' in run and 'id="steps"' in run and 'id="scaling"' not in run
     sweep = outside_scripts(write_report(write_sweep(tmp_path / "sweep"), tmp_path / "elsewhere.html").read_text())
     assert "all_reduce reaches 356.5 GB/s busbw" in sweep and 'id="partition"' not in sweep

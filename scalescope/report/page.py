@@ -23,9 +23,9 @@ from markupsafe import Markup
 
 from scalescope.records.console import counted
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import listing
+from scalescope.report.drawing.numbers import capitalized, listing
 from scalescope.report.drawing.palette import stylesheet
-from scalescope.report.drawing.panel import NO_DRAWING, Panel, Section, Spec, can_draw
+from scalescope.report.drawing.panel import NO_DRAWING, Cause, Panel, Section, Spec, can_draw
 from scalescope.report.drawing.tables import Cell, Column, Table, without_middle
 from scalescope.report.drawing.vega_library import vega_library
 from scalescope.report.sentences import Verdict
@@ -124,6 +124,16 @@ class Card:
         return [one for one in self.figures if one not in self.leading]
 
     @property
+    def lead(self) -> str:
+        """The one sentence in large type: the first of the headline."""
+        return _NEXT_SENTENCE.split(self.verdict.told, 1)[0]
+
+    @property
+    def behind(self) -> str:
+        """The rest of the headline, which stands beneath it."""
+        return self.verdict.told.removeprefix(self.lead).strip()
+
+    @property
     def explained(self) -> list[str]:
         """The sentences that explain the headline, but for what is among the cautions."""
         return [one for one in self.verdict.sentences if one not in self.verdict.cautions]
@@ -203,6 +213,7 @@ class _PanelView:
     legend: Sequence[Any]
     reason: str
     open: bool
+    causes: Sequence[Cause]
 
 
 @dataclass(frozen=True)
@@ -211,6 +222,7 @@ class _SectionView:
     title: str
     gist: str  # what is said while it is folded
     panels: list[_PanelView]
+    open: bool
 
 
 @dataclass(frozen=True)
@@ -282,6 +294,7 @@ def _template() -> jinja2.Template:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["unbroken"] = unbroken
+    environment.filters["capitalized"] = capitalized
     return environment.from_string(_asset("page.html"))
 
 
@@ -360,13 +373,14 @@ def _section_view(section: Section, specs: dict[str, Spec], *, several: bool) ->
                 ids,
                 panel.legend if panel.charts else (),
                 panel.reason or ("" if can_draw() else NO_DRAWING),
-                open=not panel.charts,
+                open=not panel.charts and not panel.causes,
+                causes=panel.causes,
             )
         )
     gist = _gist(section.panels[0], several=several)
     # how much of the rest there is, and where: "(1 more)" behind a sentence was one more of nobody knew what
     more = f" (inside: {counted(len(views) - 1, 'more panel')})" if len(views) > 1 else ""
-    return _SectionView(section.key, section.title, f"{gist}{more}", views)
+    return _SectionView(section.key, section.title, f"{gist}{more}", views, section.open)
 
 
 def _cell_view(table: Table, column: Column, cell: Cell) -> _TableCell:

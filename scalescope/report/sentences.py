@@ -43,7 +43,8 @@ class Verdict:
 
     A terminal shows the notes after the tables. A page folds them, but for `cautions`, which are among them or the
     sentences: what the headline must not be read without. `begins_on`: on which rank the advice begins, where it is for
-    one alone. `command`: what does what the advice says, to be pasted into a shell.
+    one alone. `command`: what does what the advice says, to be pasted into a shell. `whose`: the job that the
+    headline begins with, which a page sets above it.
     """
 
     subject: str
@@ -55,11 +56,17 @@ class Verdict:
     cautions: tuple[str, ...] = ()
     begins_on: int | None = None
     command: str = ""
+    whose: str = ""
 
     @property
     def advice_title(self) -> str:
         """What stands before the advice: on which rank it begins, where one alone is to do something."""
         return "What may help most" if self.begins_on is None else f"What may help most, on rank {self.begins_on}"
+
+    @property
+    def told(self) -> str:
+        """The headline without whose it is, where that stands above it."""
+        return capitalized(self.headline.removeprefix(f"{self.whose}: ")) if self.whose else self.headline
 
     @property
     def text(self) -> str:

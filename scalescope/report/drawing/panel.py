@@ -22,10 +22,18 @@ class Key(msgspec.Struct, frozen=True):
     meaning: str = ""
 
 
+class Cause(msgspec.Struct, frozen=True):
+    """One thing that costs the step, in words: what and how much, why, and what to do about it; no full stops."""
+
+    told: str
+    because: str
+    todo: str
+
+
 class Panel(msgspec.Struct, frozen=True):
     """One claim and its evidence. Without charts, `reason` says why there are none.
 
-    `subject`: the series or the run that it speaks of; "" where it speaks of all of them.
+    `subject`: the series or the run that it speaks of; "" where it speaks of all of them. `causes`: most costly first.
     """
 
     key: str
@@ -36,12 +44,16 @@ class Panel(msgspec.Struct, frozen=True):
     legend: Sequence[Key] = ()
     reason: str = ""
     subject: str = ""
+    causes: Sequence[Cause] = ()
 
 
 class Section(msgspec.Struct, frozen=True):
+    """Panels under one title. `open`: it is what a reader looks for next, and is not folded."""
+
     key: str
     title: str
     panels: list[Panel]
+    open: bool = False
 
 
 def can_draw() -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from scalescope.report.advice.first import begins_on, first_of_series
 from scalescope.report.advice.unsteady import is_unsteady_series, measure_again
 from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, percent, rank_numbers
-from scalescope.report.drawing.panel import Panel
+from scalescope.report.drawing.panel import Cause, Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import sentence
@@ -16,8 +16,10 @@ from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.late.together import by_itself, cure_of
 from scalescope.report.text.of_step import of_step
 from scalescope.report.text.recurring import (
+    doing_of,
     recurring_advice,
     recurring_because,
+    recurring_clause,
     recurring_name,
     recurring_remedy,
 )
@@ -65,6 +67,22 @@ def findings_table(run: RunAnalysis) -> Table:
     if at is not None and recurring is not None:
         rows.insert(at, _recurring_row(recurring))
     return Table(columns, rows, {"rank": "no rank's alone", "gain_ms": "no time is lost by it"})
+
+
+def causes_of(run: RunAnalysis) -> list[Cause]:
+    """Return what costs the step, most costly first, and what to do about each; steps that recur in their place."""
+    findings, recurring = finding_text.listed(run), run.recurring
+    told = [_cause(one, run, findings) for one in findings]
+    at = place(findings, run)
+    if at is not None and recurring is not None:
+        told.insert(at, Cause(recurring_clause(recurring), doing_of(recurring), recurring_advice(recurring)))
+    return told
+
+
+def _cause(one: Finding, run: RunAnalysis, findings: Sequence[Finding]) -> Cause:
+    here, elsewhere = f"{cure_of(one)}{by_itself(one)}", finding_text.todo_elsewhere(one)
+    todo = f"{here}. In a loop of your own: {elsewhere}"
+    return Cause(finding_text.priced(one, run, findings), finding_text.because(one), todo)
 
 
 def _recurring_row(found: RecurringSteps) -> list[Cell]:
@@ -231,6 +249,7 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
         text,
         Table(table.columns, table.rows, table.reasons, f"{order}{assumed}"),
         subject=data.series_of(answer),
+        causes=causes_of(answer),
     )
 
 

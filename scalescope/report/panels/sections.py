@@ -31,7 +31,7 @@ def sections(data: ReportData, *, legends: bool = False) -> list[Section]:
         Section("scaling", "How it scales", scaling_panels(data)),
         Section("projection", f"What to expect on other {counts} counts", projection_panels(data)),
         Section("growth", "Where the step's growth went", [*growth_panels(data), *inflation]),
-        Section("advice", "What to do next", advice_panels(data)),
+        Section("advice", "What to do next", advice_panels(data), open=len(data.answers) == 1),
         Section("lost", "What was lost against a reference", lost_panels(data)),
         Section("partition", "Where a step goes, rank by rank", partition_panels(data, legends)),
         Section("waits", "Who waits, and when", wait_panels(data)),

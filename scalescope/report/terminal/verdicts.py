@@ -1,19 +1,16 @@
 """A verdict, its notes and its findings on a terminal."""
 
-from collections.abc import Sequence
-
 from rich.console import Console
 from rich.text import Text
 
 from scalescope.report.advice.first import advice_sentence
 from scalescope.report.drawing.numbers import capitalized
+from scalescope.report.panels.advice import causes_of
 from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.late.together import by_itself, cure_of
-from scalescope.report.text.recurring import recurring_advice, recurring_clause, with_doing
+from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.of_rows.recurring import place
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
@@ -39,32 +36,22 @@ def print_notes(console: Console, verdict: Verdict) -> None:
 
 def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> None:
     """Print what costs the step, most costly first, and what to do about each."""
-    findings = finding_text.listed(run)
-    recurring = run.recurring
-    at = place(findings, run)
-    if not findings and at is None:
+    causes = causes_of(run)
+    if not causes:
         _print_older_advice(console, run)
         return
     console.print()
     console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
-    entries = [_entry(one, run, findings) for one in findings]
-    if at is not None and recurring is not None:
-        told = f"{with_doing(recurring_clause(recurring), recurring)}."
-        entries.insert(at, (told, f"{capitalized(recurring_advice(recurring))}."))
+    findings = finding_text.listed(run)
+    at = place(findings, run)
     # what the verdict says first comes before all that is priced by such steps; the rows of all steps come before it
     doubtful = (1 if at == 0 else 0) if unsteady and findings else None
-    for number, (told, todo) in enumerate(entries):
+    for number, one in enumerate(causes):
         if number == doubtful:
             print_line(console, "First measure again: the machine was unsteady. Of the profiled steps alone:")
-        print_line(console, f"{number + 1}. {told}")
-        print_line(console, f"   {todo}", "dim")
-
-
-def _entry(one: Finding, run: RunAnalysis, findings: Sequence[Finding]) -> tuple[str, str]:
-    """Return what a finding costs, and what to do about it, in a line each."""
-    assert one.remedy is not None
-    here, elsewhere = f"{capitalized(cure_of(one))}{by_itself(one)}", finding_text.todo_elsewhere(one)
-    return f"{finding_text.line(one, run, findings)}.", f"{here}. In a loop of your own: {elsewhere}."
+        told = with_cause(one.told, one.because) if one.because else one.told
+        print_line(console, f"{number + 1}. {told}.")
+        print_line(console, f"   {capitalized(one.todo)}.", "dim")
 
 
 def _print_older_advice(console: Console, run: RunAnalysis) -> None:

@@ -325,12 +325,17 @@ def line(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Fi
 
     `run`: whose it is; it tells of which step that share is. `findings`: among which it is told.
     """
+    return with_cause(priced(finding, run, findings), because(finding))
+
+
+def priced(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Finding] = ()) -> str:
+    """Return such a line without its reason: who or what costs, and how much of the step."""
     who = f"{whose(finding)}, " if finding.rank is not None else ""
     noise = ", within noise" * is_within_noise(finding)
     size = f": {cost(finding)}{share(finding, run)}{provided(finding)}{noise}" if finding.ms is not None else ""
     if is_doubtful_beside(finding, findings):
         size = f": {up_to(finding)}, within noise"
-    return with_cause(f"{who}{name(finding)}{size}", because(finding))
+    return f"{who}{name(finding)}{size}"
 
 
 def todo(finding: Finding, run: RunAnalysis | None = None) -> str:

@@ -115,10 +115,15 @@ def recorded_sentence(run: RunAnalysis, found: RecurringSteps, such: str = "such
 
 def with_doing(told: str, found: RecurringSteps) -> str:
     """Return what is told of them, and what a window shows them to do, where one does; without a full stop."""
+    return told if found.doing is None else with_cause(told, doing_of(found))
+
+
+def doing_of(found: RecurringSteps) -> str:
+    """Return what a window shows them to do, and on which rank; "" where none does."""
     if found.doing is None:
-        return told
+        return ""
     where = f"on rank {found.doing.rank}, " if found.doing.rank is not None else ""
-    return with_cause(told, f"{where}{because(found.doing)}")
+    return f"{where}{because(found.doing)}"
 
 
 def recurring_advice(found: RecurringSteps) -> str:

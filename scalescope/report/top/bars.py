@@ -21,15 +21,19 @@ from scalescope.report.page import Bar, Bars, Stretch
 from scalescope.report.panels.compute_lines import waits_in_compute
 from scalescope.report.replayed import beside_all, fewer_replayed, without_recording
 from scalescope.report.steadiness import AS_MEASURED, beside_measured
+from scalescope.report.text.findings import beside_waits
 from scalescope.report.text.late.rank import LateRank, late_rank, splits_of
 from scalescope.report.text.recurring import is_told
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import a_step, step_as_run
+from scalescope.scaling.finding import is_within_noise, ranks_of
 
 #: More rank counts than these are not drawn: the smallest, and the largest ones.
 _MOST_COUNTS = 4
+#: Whose a run's bar is that is no single rank's.
+_MEAN_RANK = "mean rank"
 #: The steps that are replayed differ from all profiled ones by more than this share: then that is said.
 _OTHERS = 0.1
 #: A stretch below this share of the longest bar is not drawn, and has no entry of its own in the legend.
@@ -39,22 +43,35 @@ _SEEN = 0.002
 def run_bars(run: RunAnalysis) -> Bars | None:
     """Return the mean rank's step, as profiled and, where that is another, as run; None where the traces tell none.
 
+    Where what is said first names ranks, their own step and the others' stand below it: the mean of a rank that is late
+    and of those that wait for it is no rank's.
+
     Where the steps that its parts are of are longer or shorter than the one that is told, it is that one, cut by their
     shares: one length of one step.
     """
     if not run.ranks or run.quality.verdict == "unusable":
         return None
-    bars = _bars_of(run, "")
+    whose = _MEAN_RANK if len(run.ranks) > 1 else ""
+    bars = _bars_of(run, whose)
     told_ms, late = _told_ms(run, bars), late_rank(run)
-    notes = [*_of_others(run), *_measured([(run, "", bars)])]
-    if told_ms is None or not _is_another(told_ms, bars):
-        drawn = replace(_drawn(bars), notes=notes)
-        return _with_waits(drawn, run) if late is None else _with_late_rank(drawn, late, splits_of(run))
-    scale = told_ms / _length(bars)
-    cut = replace(_cut_by_shares([("mean rank", _scaled(bars[-1][1], scale))]), notes=notes)
-    if late is None:
-        return _with_waits(cut, run)
-    return _with_late_rank(cut, replace(late, ms=scale * late.ms), _scaled(splits_of(run), scale), shares=True)
+    shares = told_ms is not None and _is_another(told_ms, bars)
+    scale = (told_ms or 0.0) / _length(bars) if shares else 1.0
+    splits = _scaled(splits_of(run) if late is not None else bars[-1][1], scale)
+    given = [(whose, _scaled(bars[-1][1], scale))] if shares else bars
+    apart = _apart(splits, late.ranks if late is not None else named_ranks(run))
+    drawn = _cut_by_shares(given, apart) if shares else _drawn(given, apart)
+    drawn = replace(drawn, notes=[*_of_others(run), *_measured([(run, "", bars)])])
+    if late is not None:
+        return _with_late_rank(drawn, replace(late, ms=scale * late.ms), apart, _longest(given, apart), shares=shares)
+    longest, drawn = _longest(given, apart), _with_waits(drawn, run)
+    return replace(drawn, bars=[*drawn.bars, *(_bar(who, own, longest, shares=shares) for who, own in apart)])
+
+
+def named_ranks(run: RunAnalysis) -> tuple[int, ...]:
+    """Return the ranks that the first sentence names for sure: of what comes first, or of what is said beside it."""
+    said = [*run.findings[:1], beside_waits(run.findings)]
+    sure = [one for one in said if one is not None and one.rank is not None and not is_within_noise(one)]
+    return ranks_of(sure[0]) if sure else ()
 
 
 def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
@@ -92,7 +109,7 @@ _Given = Sequence[tuple[str, Sequence[Split]]]
 
 def _length(bars: _Given) -> float:
     """Return how long the step of the last bar is, ms."""
-    return statistics.fmean(one.window_ms for one in bars[-1][1])
+    return _mean_ms(bars[-1][1])
 
 
 def _told_ms(run: RunAnalysis, bars: _Given) -> float | None:
@@ -156,24 +173,20 @@ def _of_others(run: RunAnalysis) -> list[str]:
     return [told] if told else []
 
 
-def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split], *, shares: bool = False) -> Bars:
+def _with_late_rank(drawn: Bars, late: LateRank, apart: _Given, longest: float, *, shares: bool) -> Bars:
     """Return the bars with the late rank's own step and the others', in which they wait for what is hatched in its.
 
     `shares`: parts are told by these.
     """
-    others = [one for one in splits if one.rank not in late.ranks]
-    named = f"rank {others[0].rank}" if len(others) == 1 else f"the other {len(others)}, mean"
-    late_ones = [one for one in splits if one.rank in late.ranks]
-    whose = rank_list(late.ranks)
-    longest = max(statistics.fmean(one.window_ms for one in own) for own in (late_ones, others)) or 1.0
+    (whose, own), (those, others) = apart
     alone = Stretch(
         f"{100 * late.ms / longest:.3f}",
         f"repeating-linear-gradient(45deg,var(--ink) 0 2px,var({parts.BY_KEY[late.part].variable}) 2px 6px)",
-        f"{whose} alone {percent(late.ms / longest, 0) if shares else milliseconds(late.ms)}",
+        f"{whose} alone {percent(late.ms / _mean_ms(own), 0) if shares else milliseconds(late.ms)}",
     )
     bars = [
-        _bar(f"{whose}, late", late_ones, longest, late, alone, shares=shares),
-        _bar(named, others, longest, shares=shares),
+        _bar(f"{whose}, late", own, longest, late, alone, shares=shares),
+        _bar(those, others, longest, shares=shares),
     ]
     does = "does" if len(late.ranks) == 1 else "do"
     title = f"{drawn.title} Hatched: what {whose} alone {does}, while the others come to wait."
@@ -205,11 +218,30 @@ def _with_waits(drawn: Bars, run: RunAnalysis) -> Bars:
     return replace(drawn, bars=bars, legend=legend)
 
 
+def _apart(splits: Sequence[Split], ranks: Sequence[int]) -> _Given:
+    """Return some ranks' steps and the others', with whose they are; nothing where they are all or none of these."""
+    own = [one for one in splits if one.rank in ranks]
+    others = [one for one in splits if one.rank not in ranks]
+    if not own or not others:
+        return []
+    those = f"rank {others[0].rank}" if len(others) == 1 else f"the other {len(others)}, mean"
+    return [(rank_list([one.rank for one in own]), own), (those, others)]
+
+
+def _longest(given: _Given, apart: _Given = ()) -> float:
+    """Return how long the longest of the drawn steps is, ms, which all bars are drawn to."""
+    return max(_mean_ms(ranks) for _, ranks in (*given, *apart)) or 1.0
+
+
+def _mean_ms(ranks: Sequence[Split]) -> float:
+    return statistics.fmean(one.window_ms for one in ranks)
+
+
 def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
     """Return what stands beside each bar, and each rank's parts of one step."""
     profiled = [a_step(one, max(one.steps, 1)) for one in run.ranks]
     if run.steps_by is None:
-        return [(where or "all that was recorded", profiled)]
+        return [(_label(where, "all that was recorded"), profiled)]
     if _is_as_profiled(run):
         return [(_label(where, "as profiled and as run"), profiled)]
     if not differs(run):
@@ -236,21 +268,21 @@ def _label(where: str, which: str) -> str:
     return ", ".join(filter(None, (where, which)))
 
 
-def _drawn(given: _Given) -> Bars:
-    """Return steps as bars, with the parts of the last one in ms."""
+def _drawn(given: _Given, apart: _Given = ()) -> Bars:
+    """Return steps as bars, with the parts of the last one in ms; `apart`: what else is to be drawn to one scale."""
     whose = f" Figures: {given[-1][0]}." if len(given) > 1 else ""
-    return _in_one_scale(given, f"Where the mean rank's step goes.{whose}", shares=False)
+    return _in_one_scale(given, f"Where the mean rank's step goes.{whose}", apart, shares=False)
 
 
-def _cut_by_shares(given: _Given) -> Bars:
+def _cut_by_shares(given: _Given, apart: _Given = ()) -> Bars:
     """Return the measured steps as bars, cut by the shares of the profiled ones, which are of other lengths."""
     whose = f" Shares: {given[-1][0]}." if len(given) > 1 else ""
     title = f"The step as run, measured, cut by the shares that its parts have of the profiled steps.{whose}"
-    return _in_one_scale(given, title, shares=True)
+    return _in_one_scale(given, title, apart, shares=True)
 
 
-def _in_one_scale(given: _Given, title: str, *, shares: bool) -> Bars:
-    longest = max(statistics.fmean(one.window_ms for one in ranks) for _, ranks in given) or 1.0
+def _in_one_scale(given: _Given, title: str, apart: _Given, *, shares: bool) -> Bars:
+    longest = _longest(given, apart)
     bars = [_bar(label, ranks, longest, shares=shares) for label, ranks in given]
     whole = _length(given) or 1.0
     found = {part: [statistics.fmean(one.part_ms(part.key) for one in own) for _, own in given] for part in parts.ALL}

@@ -100,7 +100,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     own = replace(own, sentences=(*untold_sentences(run), *slowed_sentences(run), *own.sentences))
     whose = run_label(run) + spoken_of(run)
     if run.quality.mixed is None:
-        return replace(own, headline=f"{whose}: {own.headline}")
+        return replace(own, headline=f"{whose}: {own.headline}", whose=whose)
     lacks = bool(lacking_ranks(run))
     return replace(
         own,
@@ -109,6 +109,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         sentences=(f"By itself: {own.headline}", *own.sentences),
         advice=f"{PROFILE_ALL.format(which=which_ranks(run))}." if lacks else own.advice,
         begins_on=None if lacks else own.begins_on,
+        whose=whose,
     )
 
 

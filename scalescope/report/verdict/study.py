@@ -160,7 +160,15 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         cautions = (sentences[0], *cautions)
     notes = [note for note in notes if note not in sentences]
     return Verdict(
-        series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions, command=command
+        series,
+        level,
+        f"{series}: {headline}",
+        tuple(sentences),
+        advice,
+        tuple(notes),
+        cautions,
+        command=command,
+        whose=series,
     )
 
 
