@@ -8,15 +8,18 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.records.steps.unevenness import half_of_median
 from scalescope.report.as_run import as_run_sentence, name_of_step, step_of_job
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.panels.compute_lines import compute_lines
+from scalescope.report.replayed import fewer_replayed
+from scalescope.report.report_data import read_report_data
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.terminal.run import print_run
 from scalescope.report.top.bars import run_bars
-from scalescope.report.top.cards import _run_figures
+from scalescope.report.top.cards import _run_figures, cards_of
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
@@ -79,7 +82,7 @@ def test_the_step_as_run_is_the_jobs_own_and_the_parts_of_another_have_another_n
         assert sum(one.part_ms(part) for part in PARTS) == pytest.approx(one.window_ms)
     assert name_of_step(answer) == "without recording"
     bars = run_bars(answer)
-    assert bars is not None and "as run" not in [one.label for one in bars.bars]
+    assert bars is not None and not [one for one in bars.bars if "as run" in one.label]
     assert "As run a step takes" in words(bars)
     print_run(answer, Console(file=(shown := StringIO()), width=400))
     text = shown.getvalue()
@@ -117,10 +120,35 @@ def test_where_the_profiled_steps_are_the_jobs_own_one_length_is_told_as_run(tmp
     assert "unsteady" not in run_verdict(answer).text
     print_run(answer, Console(file=(shown := StringIO()), width=400))
     assert "Where a step goes as run, without recording, a rank" in shown.getvalue()
-    assert (
-        "Parallel efficiency as run" in shown.getvalue()
-        and "without it they are as long as the job's own" in shown.getvalue()
-    )
+    assert "Parallel efficiency as run" in shown.getvalue()
+    assert "without it they are as long as the job's own" in as_run_sentence(answer)
+
+
+@pytest.mark.parametrize("times", [0.985, 0.8])
+def test_a_terminal_has_no_third_length_of_a_step_beside_the_jobs_own_and_the_profiled_ones(
+    times: float, tmp_path: Path
+) -> None:
+    """200.0 ms as run, 191.1 of the profiled steps without recording, and 214.6 in the mean of 2 of 3 with it stood in
+    one answer."""
+    answer = own_run(tmp_path / "run", times, uneven=0.01)
+    assert answer.replay is not None
+    print_run(answer, Console(file=(shown := StringIO()), width=400))
+    said = shown.getvalue()
+    fewer, of = fewer_replayed(answer), "profiled steps"
+    assert fewer is not None and f"{fewer.steps} of the {fewer.of} {of}" in said, "of how many it is, is said"
+    assert said.count("Recording takes ") == 1 and "can be replayed" not in said
+    assert f"{milliseconds(answer.replay.traced_ms)} in the mean" not in said
+
+
+@pytest.mark.parametrize("times", [0.994, 0.985])
+def test_the_figure_of_a_page_is_as_long_as_the_step_of_its_sentence(times: float, tmp_path: Path) -> None:
+    """*121.7 ms* stood above *40.3 ms of the 122.4 ms step*, and above bars of 122.4."""
+    answer = own_run(tmp_path / "run", times, uneven=0.01)
+    assert answer.as_run is not None and name_of_step(answer) == "as run" and answer.as_run.replayed_ms is not None
+    (card,) = cards_of(read_report_data(RunFolder(tmp_path / "run")))
+    told = milliseconds(answer.as_run.replayed_ms.value)
+    assert f"{card.figures[0].value} {card.figures[0].unit}" == told
+    assert card.bars is not None and {one.value for one in card.bars.bars} == {told}
 
 
 def test_a_replay_that_is_longer_without_recording_gives_recording_no_cost_below_nothing(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def as_run_sentence(run: RunAnalysis) -> str:
     if abs(as_run.recording_ms.value) < READS_AS_ZERO_MS:
         return f"As run a step takes {milliseconds(as_run.step_ms)}, {whose}: it is not recording that makes it differ."
     return (
-        f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step{_slower(as_run)}: as run it "
+        f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step{slower_by(as_run)}: as run it "
         f"takes {milliseconds(as_run.step_ms)}{_between(as_run)}, {whose}{_all_measured(run)}."
     )
 
@@ -262,7 +262,7 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
     than = "as long as the job's own" if is_step_of_job(told) else than
     if (long := long_among(run)) is not None and not is_step_of_job(told):
         than += long.of(beyond)
-    slower, without = _slower(told), "without it"
+    slower, without = slower_by(told), "without it"
     if slower:
         without = "so" if is_step_of_job(told) else "even so"
     if (fewer := fewer_replayed(run)) is not None:  # so that tables of all of them are not laid beside it
@@ -274,7 +274,7 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
     )
 
 
-def _slower(told: AsRun) -> str:
+def slower_by(told: AsRun) -> str:
     """Return by how much a profiled step's operators took longer than the job's own, and how they are told; or ""."""
     if told.slowed_ms < READS_AS_ZERO_MS:
         return ""

@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.report.as_run import is_as_measured, is_shown_alone, recording_ms, step_of_job
+from scalescope.report.as_run import (
+    as_run_sentence,
+    is_as_measured,
+    is_shown_alone,
+    recording_ms,
+    slower_by,
+    step_of_job,
+)
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
 from scalescope.report.replayed import fewer_replayed, long_among
 from scalescope.report.text.recurring import long_ones, longer_by_ms
@@ -50,6 +57,21 @@ def profiling_line(run: RunAnalysis) -> str:
     known = recording_ms(run)
     takes = f", of which recording takes {milliseconds(known)}" if known is not None else ""
     return f"{text}, the profiled ones {figure(times.profiling_overhead_ms, 2)} ms longer{takes}."
+
+
+def recording_line(run: RunAnalysis) -> str:
+    """Return what recording takes of a profiled step, of which no length is told beside the job's own; else what
+    `as_run_sentence` does. Of how many steps the figures are is said where it is not told before.
+    """
+    told = run.as_run
+    if told is None or not is_shown_alone(run):
+        return as_run_sentence(run)
+    if not as_run_sentence(run):
+        return ""
+    taken, fewer = recording_ms(run), fewer_replayed(run)
+    takes = f"{milliseconds(taken)} of a profiled step, and is left out" if taken is not None else "too little to show"
+    of = "" if fewer is None or step_of_job(run) else f" Figures are of {fewer.steps} of the {fewer.of} profiled steps."
+    return f"Recording takes {takes}{slower_by(told)}.{of}"
 
 
 def unlike_sentence(run: RunAnalysis, where: str) -> str:

@@ -5,7 +5,6 @@ from rich.text import Text
 
 from scalescope.report.as_run import (
     OTHER_STEPS,
-    as_run_sentence,
     as_run_table,
     as_run_title,
     differs,
@@ -19,7 +18,7 @@ from scalescope.report.panels.compute_lines import compute_lines, compute_title,
 from scalescope.report.panels.lost import lost_table, lost_title, noise_sentence
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.shares import has_kinds, iterations_table
-from scalescope.report.steadiness import profiling_line
+from scalescope.report.steadiness import profiling_line, recording_line
 from scalescope.report.terminal.console import print_line
 from scalescope.report.terminal.tables import print_table
 from scalescope.report.terminal.verdicts import print_findings, print_notes, print_verdict
@@ -63,7 +62,7 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         print_table(console, table, as_run_title(answer))
         if gone:
             print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
-    if told := as_run_sentence(answer):
+    if told := recording_line(answer):
         print_line(console, told)
     if answer.lost:
         table, gone = lost_table(answer.lost)

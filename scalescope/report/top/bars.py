@@ -27,6 +27,7 @@ from scalescope.report.text.recurring import is_told
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
+from scalescope.scaling.as_run.of_job import is_step_of_job
 from scalescope.scaling.as_run.step import a_step, step_as_run
 from scalescope.scaling.finding import is_within_noise, ranks_of
 
@@ -54,7 +55,8 @@ def run_bars(run: RunAnalysis) -> Bars | None:
     whose = _MEAN_RANK if len(run.ranks) > 1 else ""
     bars = _bars_of(run, whose)
     told_ms, late = _told_ms(run, bars), late_rank(run)
-    shares = told_ms is not None and _is_another(told_ms, bars)
+    own = is_shown_alone(run) and is_step_of_job(run.as_run)  # its parts are of the step that is told
+    shares = told_ms is not None and not own and _is_another(told_ms, bars)
     scale = (told_ms or 0.0) / _length(bars) if shares else 1.0
     splits = _scaled(splits_of(run) if late is not None else bars[-1][1], scale)
     given = [(whose, _scaled(bars[-1][1], scale))] if shares else bars
