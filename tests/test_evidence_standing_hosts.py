@@ -18,6 +18,7 @@ from host_traces import (
     undisturbed,
 )
 
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
@@ -25,7 +26,7 @@ from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.causes.stalls import of_objects
 from scalescope.scaling.evidence.compare import not_starved
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import EACH_PASS, EvidenceRow, Finding, Remedy
 
 
 def _first_finding(folder: Path) -> Finding:
@@ -147,6 +148,21 @@ def test_a_hook_on_each_gradient_is_a_stall_at_its_place_however_other_processes
     comes = "it comes" if alone else "they come"
     assert f"of the 20 times that {comes} before torch::autograd::AccumulateGrad: Python there" in told
     assert first.remedy is not None and first.remedy.cure == "less_python"
+
+
+def test_what_stands_still_many_times_between_the_passes_may_be_io_as_well() -> None:
+    """*Python there, such as a log or a metric: do less in Python* was told of a log that is synced 40 times a step."""
+    passes = EvidenceRow(kind="figure", name=f"{EACH_PASS} aten::item", ms=0.17, calls=39.0)
+    gaps = EvidenceRow(kind="figure", name="gap_before aten::item", ms=7.9, place="optimizer_to_forward")
+    stall = Finding(code="host_stall", rank=0, ms=6.5, low_ms=4.4, high_ms=7.7, evidence=(gaps, passes),
+                    remedy=Remedy(cure="less_python"), backed="replay")  # fmt: skip
+    told = because(stall)
+    assert "the 39 times that it comes between aten::item and aten::item, after the optimizer's step" in told
+    assert "Python or I/O there, such as a metric, a log or what it writes to a file" in told
+    assert (
+        stall.remedy is not None
+        and cure_text(stall.remedy) == "do less in Python, or read and write less, at that place"
+    )
 
 
 def test_what_all_hosts_do_behind_a_wait_for_their_devices_comes_before_the_wait(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ _IN_LOOP: dict[LoopPlace, tuple[str, tuple[str, ...]]] = {
 }
 
 
+#: What a host may do many times at a place of the loop that is in none of its passes: no record tells one from another.
+_BETWEEN_PASSES = "Python or I/O there, such as a metric, a log or what it writes to a file"
+
 #: Places that the call which follows says as well.
 _SAID_BY_CALL = {("after_forward", BACKWARD_CALL), *(("before_forward", name) for name in _FORWARDS)}
 
@@ -74,7 +77,7 @@ def each_pass(finding: Finding, gaps: EvidenceRow) -> str | None:
     often = f"typically {each} each of the {row.calls:.0f} times that {comes} {place}"
     if gaps.place in (None, "in_forward", "in_backward", "in_optimizer"):
         return f"{often}: Python there, such as a hook"
-    return f"{often}, {_IN_LOOP[gaps.place][0]}: Python there, such as a log or a metric"
+    return f"{often}, {_IN_LOOP[gaps.place][0]}: {_BETWEEN_PASSES}"
 
 
 def lock_waits(finding: Finding, waits: EvidenceRow) -> str:

@@ -68,8 +68,9 @@ CURES: dict[Cure, CureText] = {
         "gc.freeze() before the loop, gc.disable() in it, and gc.collect() every few hundred steps, on all ranks alike",
     ),
     "less_python": CureText(
-        "do less in Python at that place",
-        "no hook on each gradient, no callback or log after each layer: once a step for all of them, or rarely",
+        "do less in Python, or read and write less, at that place",
+        "no hook on each gradient, no callback or log after each layer: once a step for all of them, or rarely; no "
+        "flush() or os.fsync() of a log in the loop",
     ),
     "tensors_not_objects": CureText(
         "exchange tensors, not Python objects, and less often",
