@@ -12,6 +12,8 @@ from scalescope.report.compare.sentences import further, headline, verdict_sente
 from scalescope.report.compare.tables import parts_sentence, parts_table
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
+from scalescope.scaling.answer_rows import SurePart
+from scalescope.scaling.compare.alone import with_its_own_first
 from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import Finding, Remedy
@@ -116,6 +118,27 @@ def test_a_cause_that_the_reference_has_not_is_said_before_that_the_step_is_with
     asleep_too = analyze_against(late, [sleeping(tmp_path / "T", 11.0)])
     assert asleep_too.findings[0].reference_ms == pytest.approx(11.0, abs=0.5)
     assert "no such cause" not in run_verdict(asleep_too).headline
+
+
+def test_a_cause_that_the_reference_has_not_comes_before_what_both_have(tmp_path: Path) -> None:
+    """*Exposed wait grew by 6 ms; by itself: launching costs at most 17.0 ms* was told of a rank whose log is synced 40
+    times a step, 6.5 ms, where a comparison of the same two folders begins with that rank.
+    """
+    found = analyze_against(sleeping(tmp_path / "S", 12.0), [sleeping(tmp_path / "A", 0.0)])
+    own = found.findings[0]
+    bound = Finding(code="host_bound", ms=17.0, low_ms=0.0, high_ms=17.0, at_most=True, backed="bound",
+                    reference_ms=16.7)  # fmt: skip
+    loads = Finding(code="data_loading", ms=14.0, low_ms=13.0, high_ms=15.0, backed="replay", reference_ms=14.0)
+    found.findings = [bound, loads, own]
+    assert with_its_own_first(found) == [own, bound, loads]
+    wait = SurePart(part="exposed_wait", change_ms=6.0, low_ms=4.0, high_ms=8.0)  # which is that rank's doing
+    more = SurePart(part="matmul", change_ms=40.0, low_ms=30.0, high_ms=50.0)  # which is not
+    found.lost = [msgspec.structs.replace(one, sure_parts=[wait]) for one in found.lost]
+    assert with_its_own_first(found)[0] is own
+    found.lost = [msgspec.structs.replace(one, sure_parts=[wait, more]) for one in found.lost]
+    assert with_its_own_first(found) == [bound, loads, own]
+    found.findings = [bound, msgspec.structs.replace(own, reference_ms=11.0)]
+    assert with_its_own_first(found)[0] is bound
 
 
 def test_a_cause_that_the_reference_has_not_is_said_before_parts_of_slower_profiled_steps(tmp_path: Path) -> None:

@@ -53,9 +53,17 @@ def analyze_against(
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
+    from scalescope.scaling.compare.alone import with_its_own_first
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
     from scalescope.scaling.compare.lost import lost_time, with_noise
-    from scalescope.scaling.verdicts.reference import beside_reference, is_counted, is_sure, tells_where
+    from scalescope.scaling.findings.derived import advice_of
+    from scalescope.scaling.verdicts.reference import (
+        beside_reference,
+        is_counted,
+        is_not_in_reference,
+        is_sure,
+        tells_where,
+    )
 
     here = explain_windows(run, jobs, executor, for_replay=True)
     good = [explain_windows(path, jobs, executor, for_replay=True) for path in references]
@@ -70,11 +78,14 @@ def analyze_against(
     found = _completed(run, here, jobs, executor, outlook, None)
     whole = not found.lost[0].reference_lacks  # else a rank whose trace is missing may have the same causes
     first = found.findings[:1]
-    untold = not tells_where(found.lost) and any(map(is_sure, first))
+    untold = not tells_where(found.lost) and any(map(is_sure, found.findings))
     if whole and (untold or any(map(is_counted, first))):
         own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None).findings
                for path, one in zip(references, good, strict=True)]  # fmt: skip
         found.findings = beside_reference(found.findings, own)
+        if untold and not is_not_in_reference(found.findings[0]):
+            found.findings = with_its_own_first(found)
+            found.advice = advice_of(found.findings)
     return found
 
 

@@ -14,20 +14,8 @@ from scalescope.report.text.late.together import provided
 from scalescope.report.text.long import one_or_two
 from scalescope.scaling.compare.answer import Comparison, FoundAlone
 from scalescope.scaling.finding import Code, Finding, is_now_and_then, is_of_one_step, ranks_of
-from scalescope.scaling.trace.kernel_kinds import KINDS
+from scalescope.scaling.verdicts.reference import parts_of
 
-#: The parts of a step that a cause makes longer on its rank, or on all.
-PARTS_OF: dict[Code, tuple[str, ...]] = {
-    **dict.fromkeys(("own_work", "more_work", "slower_compute", "throttled", "alternating_load"), tuple(KINDS)),
-    **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
-    **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
-    "data_loading": ("idle_data",),
-    "copies": ("exposed_memory",),
-    **dict.fromkeys(
-        ("small_buckets", "small_collectives", "late_bucket", "slow_transfer", "exposed_transfer"),
-        ("exposed_transfer", "exposed_unsplit"),
-    ),
-}
 _OF_COMPUTE: tuple[Code, ...] = ("own_work", "more_work")
 
 
@@ -77,6 +65,6 @@ def _why_less(finding: Finding) -> list[str]:
 def _without(answer: Comparison, finding: Finding) -> Comparison:
     """Return what is sure besides a cause: other parts, other ranks."""
     ranks = ranks_of(finding)
-    own = (*PARTS_OF.get(finding.code, ()), *(("exposed_wait",) if ranks else ()))
+    own = parts_of(finding)
     late = None if answer.late is not None and answer.late.rank in ranks else answer.late
     return replace(answer, parts=[part for part in answer.parts if part.name not in own], late=late)

@@ -6,7 +6,7 @@ import msgspec
 
 from scalescope.records.console import counted
 from scalescope.report.compare.amounts import FAR_APART, amount_words, does_other_work, exchanges
-from scalescope.report.compare.lead import PARTS_OF, is_trifle, lead_sentences, leading
+from scalescope.report.compare.lead import is_trifle, lead_sentences, leading
 from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, waits_for_cores, without_waiting
 from scalescope.report.compare.parts import (
     MOST_NAMED,
@@ -32,6 +32,7 @@ from scalescope.report.text.waits.change import UNTOLD
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange, PointChange
 from scalescope.scaling.finding import is_now_and_then, is_of_one_step, ranks_of
 from scalescope.scaling.trace.kernel_kinds import KINDS
+from scalescope.scaling.verdicts.reference import PARTS_OF
 
 #: Of the compute, what has no counterpart on the other side; from here on that may be another job's.
 _ALONE = 0.2

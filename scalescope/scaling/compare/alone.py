@@ -12,9 +12,15 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.answer import FoundAlone, RecurringChange, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
-from scalescope.scaling.finding import Code, Finding, ranks_of
+from scalescope.scaling.finding import Code, Finding, is_of_one_step, ranks_of
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
-from scalescope.scaling.verdicts.reference import beside_reference, is_counted, is_not_in_reference, may_cost_ms
+from scalescope.scaling.verdicts.reference import (
+    beside_reference,
+    is_counted,
+    is_not_in_reference,
+    may_cost_ms,
+    parts_of,
+)
 from scalescope.scaling.verdicts.step_rows.doubt import is_beyond_unsteadiness, is_of_the_job, was_unsteady
 
 AnalysisOf = Callable[[Path], RunAnalysis]
@@ -110,6 +116,21 @@ def _in_all(mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis], *, count
         for run in mine
     ]
     return [one for one in alone[0] if all(any(_is_same(one, other) for other in own) for own in alone[1:])]
+
+
+def with_its_own_first(run: RunAnalysis) -> list[Finding]:
+    """Return a run's findings, beside a reference's, with what the reference has not first: that is what was asked.
+
+    As a comparison of both begins: not where another part changed for sure by more than that costs.
+    """
+    own = [one for one in run.findings if _is_told(run, one) and one.also_late is None and not is_of_one_step(one)]
+    first = max(own, key=lambda one: one.ms or 0.0, default=None)
+    if first is None or not run.lost:
+        return run.findings
+    besides = [abs(part.change_ms) for part in run.lost[0].sure_parts if part.part not in parts_of(first)]
+    if max(besides, default=0.0) > (first.ms or 0.0):
+        return run.findings
+    return [first, *(one for one in run.findings if one is not first)]
 
 
 def _is_of_longer_part(finding: Finding, mine: Measurement, theirs: Measurement) -> bool:

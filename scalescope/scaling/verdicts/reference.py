@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from scalescope.scaling.answer import RankLoss
-from scalescope.scaling.finding import Code, Cure, Finding, is_lost_in_noise, is_now_and_then
+from scalescope.scaling.finding import Code, Cure, Finding, is_lost_in_noise, is_now_and_then, ranks_of
+from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: A cause that costs a reference less than this share of what it costs the run is none there: no cost is known to a
 #: tenth, and mending nine tenths of it is mending it.
@@ -14,6 +15,24 @@ _NONE_BESIDE = 0.1
 CONFIRMS = 0.5
 #: Faults of transfer that traces count, in every step alike: what they cost is a bound, that they are there is sure.
 _COUNTED: tuple[Cure, ...] = ("exchange_once",)
+
+#: The parts of a step that a cause makes longer on its rank, or on all.
+PARTS_OF: dict[Code, tuple[str, ...]] = {
+    **dict.fromkeys(("own_work", "more_work", "slower_compute", "throttled", "alternating_load"), tuple(KINDS)),
+    **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
+    **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
+    "data_loading": ("idle_data",),
+    "copies": ("exposed_memory",),
+    **dict.fromkeys(
+        ("small_buckets", "small_collectives", "late_bucket", "slow_transfer", "exposed_transfer"),
+        ("exposed_transfer", "exposed_unsplit"),
+    ),
+}
+
+
+def parts_of(finding: Finding) -> tuple[str, ...]:
+    """Return the parts of a step that a cause makes longer: of what ranks do, its ranks', which the others wait for."""
+    return *PARTS_OF.get(finding.code, ()), *(("exposed_wait",) if ranks_of(finding) else ())
 
 
 def is_sure(finding: Finding) -> bool:
