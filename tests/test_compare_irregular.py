@@ -16,7 +16,7 @@ from tests.report_samples import run_answer
 NAMELESS = Identity(world_size=2, activity="cpu", device=None)
 
 
-def side(*long: int, steps: int = 47, each_ms: float = 185.0, waited: bool = False) -> Measurement:
+def side(*long: int, steps: int = 47, each_ms: float = 185.0, waited: bool = False, rare: bool = False) -> Measurement:
     """Return a run of steps of 84 ms, of which some are longer; `waited`: for cores that others had."""
     dice = np.random.default_rng(7)
     every: dict[int, tuple[float, float | None]] = {}
@@ -25,7 +25,8 @@ def side(*long: int, steps: int = 47, each_ms: float = 185.0, waited: bool = Fal
         every[step] = (ms + 5.0 + more, ms + (0.0 if waited else more))
     lengths = [length for length, _ in every.values()]
     rate = 32_000 / float(np.median(lengths))
-    run = Repeat(name="run", path=Path(), identity=NAMELESS, steady_ms=lengths, every_ms=every, samples_per_s=rate)
+    run = Repeat(name="run", path=Path(), identity=NAMELESS, steady_ms=lengths, every_ms=every, samples_per_s=rate,
+                 has_rare_steps=rare)  # fmt: skip
     return Measurement(name="side", repeats=[run])
 
 
@@ -81,6 +82,34 @@ def test_what_undisturbed_runs_have_as_well_is_no_cost() -> None:
     assert alike is not None and not alike.differs
     traces = Measurement(name="traces", repeats=[Repeat(name="run", path=Path(), identity=NAMELESS, windows=[])])
     assert irregular_change(traces, side(5, 19, 39)) is None
+
+
+def test_one_or_two_steps_that_make_much_of_the_mean_are_named_and_fail_nothing() -> None:
+    """*Val cannot be told from good*, ±0 ms, of a run whose mean step was 100.2 ms for 76.0: two of its 27 steps took
+    316 ms longer, and neither the comparison nor `step>5%` had a word of them.
+    """
+    sides = side(steps=27), side(19, 39, each_ms=316.0, rare=True)
+    found = compared(*sides)
+    one = found.irregular
+    assert one is not None and one.too_few and not one.differs and found.in_the_mean == []
+    first, then, whole, *_ = verdict_sentences(found)
+    assert first.startswith("In val 2 of 47 steps (19 and 39) take 31") and "in good none of 27 does: +13" in first
+    assert first.endswith("in the mean step as measured, and so few do not tell how often such come.")
+    assert then.startswith("But for that val cannot be told from good") and whole.startswith("The typical (median) ste")
+    lines = [judge(parse(limit), found, *sides) for limit in ("step>5%", "throughput<-5%", "step>60%")]
+    assert all(line.held and "; 2 steps of val (19, 39), too few to tell how often such come: " in line.text
+               for line in lines)  # fmt: skip
+    assert [line.untold for line in lines] == [True, True, False]
+    assert "+16 % besides, as measured" in lines[0].text and "-14 % besides, as measured" in lines[1].text
+    back = compared(*sides[::-1])
+    assert (
+        verdict_sentences(back)[0].startswith("In good 2 of 47 steps (19 and 39)")
+        and "−13" in verdict_sentences(back)[0]
+    )
+    both = irregular_change(side(5, 30, each_ms=316.0, rare=True), side(19, 39, each_ms=316.0, rare=True))
+    assert both is not None and not both.too_few
+    single = compared(side(steps=27), side(19, each_ms=316.0, rare=True))
+    assert "1 of 47 steps (19) takes 31" in verdict_sentences(single)[0]
 
 
 def test_samples_a_second_are_of_the_mean_step_where_it_is_not_the_median() -> None:

@@ -12,8 +12,9 @@ from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from tests.report_samples import run_answer, run_with_traces, write_run
 
@@ -146,6 +147,62 @@ def test_a_few_steps_that_stand_far_apart_are_told_of_hosts_that_compute_but_whe
     assert alone is not None and alone.rank == 1
     assert long_steps(seldom(irregular, waited=0.9)) is None  # and so few are not known within what they cost
     assert long_steps(seldom({9: 183.0, 10: 180.0, 11: 185.0})) is None  # of one place nobody knows how often
+
+
+def test_one_or_two_steps_that_are_far_longer_are_named_and_may_cost_nothing() -> None:
+    """*Launching costs at most 13.6 ms* of a 76.3 ms step, and not a word of two validations of 316 ms among 27 steps,
+    which made the mean step 100.2 ms: 24% fewer samples a second than the typical step tells.
+    """
+    for at, each in (({19: 316.0, 39: 300.0}, 308.0), ({19: 316.0}, 316.0)):
+        few = long_steps(seldom(at))
+        assert few is not None and few.is_rare and (few.count, few.at, few.rank) == (len(at), list(at), None)
+        assert few.each_ms == pytest.approx(each, abs=3.0) and few.ms == pytest.approx(sum(at.values()) / 42, abs=0.4)
+        assert few.low_ms == 0 < few.ms < few.high_ms
+    own = long_steps(seldom({19: 316.0, 33: 300.0}, rank=1))
+    assert own is not None and own.rank == 1
+    split = seldom({})  # one rank saves at a step's end, and the others wait for it in the next
+    split[19].step_ms[0] += 320.0
+    split[20].step_ms[1] += 320.0
+    found = long_steps(split)
+    assert found is not None and found.at == [19] and found.ms == pytest.approx(320 / 42, abs=0.3)
+
+
+def test_what_is_a_runs_own_doing_or_the_machines_is_none_of_those() -> None:
+    """Nor are steps of which nothing tells whether others had the cores, or of which one is far longer than another."""
+    windowed = [row for row in seldom({21: 316.0}) if row.step not in range(10, 20)]
+    assert long_steps([row for row in seldom({21: 316.0}) if row.step not in range(10, 18)]) is not None
+    untold = [msgspec.structs.replace(row, run_delay_ms=[]) for row in seldom({19: 316.0})]
+    loading = [msgspec.structs.replace(row, loading_ms=[float(row.step == 19) * 300.0] * 2) for row in untold]
+    none: list[list[StepRow]] = [
+        seldom({0: 316.0}),
+        seldom({1: 316.0}),
+        seldom({41: 316.0}),
+        windowed,
+        untold,
+        loading,
+        seldom({19: 316.0}, waited=0.7),
+        seldom({19: 80.0, 30: 75.0}),  # not far enough
+        seldom({19: 120.0}),  # 3% of the mean step
+        seldom({19: 400.0, 20: 390.0, 21: 395.0}),
+        seldom({9: 400.0, 17: 180.0, 25: 150.0, 33: 120.0}),  # steps of any length
+    ]
+    assert [long_steps(one) for one in none[:-1]] == [None] * (len(none) - 1)
+    several = long_steps(none[-1])
+    assert several is None or not several.is_rare
+
+
+def test_few_long_steps_come_behind_what_each_step_costs_and_before_bounds() -> None:
+    sure = Finding(code="host_stall", rank=0, ms=9.0, low_ms=8.0, high_ms=10.0, backed="replay",
+                   remedy=Remedy(cure="less_python"))  # fmt: skip
+    little = Finding(code="data_loading", ms=1.0, low_ms=0.9, high_ms=1.1, backed="replay")
+    bound = Finding(code="host_bound", ms=9.0, low_ms=0.0, high_ms=9.0, backed="bound", at_most=True)
+    steps = seldom({19: 316.0, 39: 300.0})
+    findings = with_long_steps([bound, sure, little], told("gpu", None, steps))
+    assert [one.code for one in findings] == ["host_stall", "unsteady", "host_bound", "data_loading"]
+    first = run_verdict(told("gpu", [bound], steps)).headline
+    assert ": 2 of 42 steps (19 and 39) take 310.0 ms longer than the others: 14.8 ms a step in the mean" in first
+    assert "of the 104.6 ms mean step. No window shows why, nor do so few show how often they come." in first
+    assert ": 1 of 42 steps (19) takes 40" in run_verdict(told("gpu", [], seldom({19: 400.0}))).headline
 
 
 def test_what_one_rank_does_at_a_steps_end_and_the_others_wait_for_in_the_next_is_one() -> None:

@@ -58,7 +58,12 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     mean_step_ms: float
     cause: Literal["loading"] | None = None  # that their hosts were in their loaders for it; None: not known
     rank: int | None = None  # whose host was, or whose own time is longer; None: several, or not known
-    at: list[int] = []  # which they are, where they stand apart from all others at several places; of a row the first
+    at: list[int] = []  # which they are, where they stand apart from all others; of a row the first
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether they are at so few places that nobody knows how often they come."""
+        return bool(self.at) and self.low_ms <= 0
 
 
 class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):

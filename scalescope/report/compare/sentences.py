@@ -6,6 +6,7 @@ import msgspec
 
 from scalescope.records.console import counted
 from scalescope.report.compare.amounts import FAR_APART, amount_words, does_other_work, exchanges
+from scalescope.report.compare.irregular import rare_change
 from scalescope.report.compare.lead import is_trifle, lead_sentences, leading
 from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, waits_for_cores, without_waiting
 from scalescope.report.compare.parts import (
@@ -70,7 +71,11 @@ def _told(answer: Comparison) -> list[str]:
         return [_of_sweep(answer, here, there)]
     if answer.on_both_sides and not answer.change_ms:
         return [f"{there} and {here} are the same measurement, given twice: that they are alike says nothing of noise"]
-    return _of_same(answer, here, there) if answer.verdict == "same" else _of_longer(answer, here, there)
+    told = _of_same(answer, here, there) if answer.verdict == "same" else _of_longer(answer, here, there)
+    rare = rare_change(answer, here, there)
+    if not rare or rare in told:
+        return told
+    return [told[0], rare, *told[1:]]
 
 
 def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
@@ -90,21 +95,27 @@ def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
         return [waits, *told, *(one for one in whole if one != waits)]
     if lead is not None:
         return [*lead_sentences(answer, lead, here, there), *whole]
-    per = _per(answer)
+    per, rare = _per(answer), rare_change(answer, here, there)
     if not is_wide(answer):
         told = [f"{there} is as fast as {here}{per}, within noise: {_changed_by(answer)}"]
         often = of_recurring(answer, here, there)
+        if rare:
+            told = [rare, f"But for that {told[0]}"]
         if outweighs_the_step(answer):  # a job that saves for as long as it trains is not as fast as one that does not
             told, often = [*often, *_whole_step(answer)], []
         return [*told, *other_work(answer, here, there), *often, *whole[1:]]
     sure = sure_sentences(answer, here, there)
     but = " but for waits for cores" if answer.sure_as_measured is not None else ""
-    return [*(sure or [f"{there} cannot be told from {here}{per}: what they differ by is within noise{but}"]), *whole]
+    if sure:
+        return [*sure, *whole]
+    told = [f"{there} cannot be told from {here}{per}: what they differ by is within noise{but}"]
+    return [*([rare, f"But for that {told[0]}"] if rare else told), *whole]
 
 
 def _whole_step(answer: Comparison) -> list[str]:
     # steps that recur are told in the mean: of those the change, which is a median's, says nothing
-    which = "typical (median)" if answer.in_the_mean else "whole"
+    rare = answer.irregular is not None and answer.irregular.too_few
+    which = "typical (median)" if answer.in_the_mean or rare else "whole"
     step = answer.baseline_ms or 1.0
     if (told := answer.sure_as_measured) is not None:
         measured = _by(answer.change_ms or 0.0, told.low_ms, told.high_ms, step)

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from scalescope.report.drawing.numbers import about, capitalized, milliseconds, percent
 from scalescope.report.text.codes.compute import mostly_compute
-from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several
+from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several, rare_steps_of
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
-from scalescope.report.text.codes.table import CODES
+from scalescope.report.text.codes.table import CODES, which_are_long
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.late.together import (
     by_itself,
@@ -231,6 +231,9 @@ def headline(
     if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
         of_it = f", {percent((finding.ms or 0.0) / steady)} of the {milliseconds(steady)} mean step" if steady else ""
         whole = f"a step in the mean{of_it}"
+    if (rare := rare_steps_of(finding)) is not None:
+        told = f"{which_are_long(finding, rare)}: {milliseconds(finding.ms)} {whole}"
+        return f"{told}. No window shows why, nor do so few show how often they come."
     if is_within_noise(finding) and is_certain(finding):
         how_much = _HOW_MUCH.get(finding.code, "how much, the noise hides")
         return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; {how_much}."
@@ -331,7 +334,7 @@ def line(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Fi
 def priced(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Finding] = ()) -> str:
     """Return such a line without its reason: who or what costs, and how much of the step."""
     who = f"{whose(finding)}, " if finding.rank is not None else ""
-    noise = ", within noise" * is_within_noise(finding)
+    noise = ", within noise" * (is_within_noise(finding) and rare_steps_of(finding) is None)
     size = f": {cost(finding)}{share(finding, run)}{provided(finding)}{noise}" if finding.ms is not None else ""
     if is_doubtful_beside(finding, findings):
         size = f": {up_to(finding)}, within noise"

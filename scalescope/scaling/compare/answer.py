@@ -211,6 +211,12 @@ class IrregularChange(msgspec.Struct, kw_only=True, frozen=True):
     low_ms: float
     high_ms: float
     differs: bool  # beyond noise, and worth a word
+    too_few: bool = False  # they make much of the mean step as measured, at too few places to tell how often they come
+
+    @property
+    def longer_steps(self) -> list[int]:
+        """Which they are on the side whose mean step is longer for them."""
+        return self.other_steps if self.change_ms > 0 else self.baseline_steps
 
 
 class FoundAlone(msgspec.Struct, kw_only=True, frozen=True):

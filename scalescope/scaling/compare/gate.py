@@ -140,9 +140,27 @@ def judge(limit: Limit, answer: Comparison, baseline: Measurement, other: Measur
         without = f"; without what ranks waited for cores {free[0]}" if free else ""
         return _line(limit, False, f"{as_measured}, as measured{without}: other processes or the job's own threads had "
                      "their cores, and a run with its cores to itself tells which")  # fmt: skip
+    rare, reached = _by_rare_steps(limit, found, answer)
     if not _reaches(limit, found):
-        return _line(limit, True, _told(limit, found))
-    return _line(limit, True, _told(limit, found) + _why_untold(limit, found, answer), untold=True)
+        return _line(limit, True, _told(limit, found) + rare, untold=reached)
+    return _line(limit, True, _told(limit, found) + _why_untold(limit, found, answer) + rare, untold=True)
+
+
+def _by_rare_steps(limit: Limit, found: MetricChange, answer: Comparison) -> tuple[str, bool]:
+    """Return what a few steps that may never come again make of a change as measured, in words, and whether that lies
+    beyond the limit: so few fail nothing, and a job pays them.
+    """
+    one = answer.irregular
+    if one is None or not one.too_few or limit.metric not in ("step", "throughput") or not answer.baseline_ms:
+        return "", False
+    share = 1 + one.change_ms / answer.baseline_ms
+    more = found.baseline * (share - 1 if limit.metric == "step" else 1 / share - 1)
+    whole = msgspec.structs.replace(found, change=found.change + more, low=found.change + more,
+                                    high=found.change + more)  # fmt: skip
+    at, side = one.longer_steps, answer.other if one.change_ms > 0 else answer.baseline
+    told = f"; {counted(len(at), 'step')} of {side} ({', '.join(map(str, at))}), too few to tell how often such come: "
+    factor, unit = (100 / abs(found.baseline), "%") if limit.relative and found.baseline else (1, _SHOWN[limit.metric])
+    return f"{told}{_signed(more * factor, abs(more * factor))} {unit} besides, as measured", _beyond(limit, whole)
 
 
 def _fails(limit: Limit, found: MetricChange) -> bool:

@@ -240,6 +240,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         every_ms={row.step: (row.length_ms, _free_of(row)) for row in measured.every},
         steady_steps={row.step: tuple(row.loop_ms) for row in waiting},
         recurring=measured.recurring if waiting else None,
+        has_rare_steps=measured.long is not None and measured.long.is_rare,
         run_delay_ms=_run_delay(steady),
         free_ms=_free(steady),
         late_ms=_lateness(steady) if on_cpu else {},

@@ -12,6 +12,7 @@ from scalescope.scaling.finding import (
     Finding,
     is_of_one_step,
     is_of_steady_steps,
+    is_within_noise,
 )
 from scalescope.scaling.rank.loading import from_workers
 
@@ -112,6 +113,11 @@ def in_some_steps(finding: Finding) -> tuple[str, str] | None:
     none = row_of(finding, NOT_IN_STEPS)
     beside = f", and in none of the job's {none.value:.0f} others," if none is not None and none.value else ""
     return f"in {row.calls:.0f} of {row.value:.0f} profiled steps{beside}", milliseconds(row.ms)
+
+
+def rare_steps_of(finding: Finding) -> EvidenceRow | None:
+    """Return the row of long steps that are so few that nobody knows how often they come."""
+    return long_steps_of(finding) if is_within_noise(finding) else None
 
 
 def long_steps_of(finding: Finding) -> EvidenceRow | None:

@@ -12,6 +12,7 @@ from scalescope.report.text.codes.evidence import (
     in_some_steps,
     long_steps_of,
     longer,
+    rare_steps_of,
     row_of,
 )
 from scalescope.report.text.codes.exchanges import (
@@ -43,6 +44,7 @@ from scalescope.scaling.finding import (
     NO_TRACE,
     NOT_IN_STEPS,
     Code,
+    EvidenceRow,
     Finding,
 )
 
@@ -75,14 +77,20 @@ def _alternating(finding: Finding) -> str:
     return f"ranks {listing(ranks)} are late by turns{what}" if ranks else "another rank is late in each step"
 
 
+def which_are_long(finding: Finding, long: EvidenceRow) -> str:
+    """Return which of the job's steps are longer, and by how much, in a clause."""
+    at = [f"{row.value:.0f}" for row in finding.evidence if row.name == AT_STEP and row.value is not None]
+    which = f" ({listing([*at, '…'] if len(at) < (long.calls or 0) else at)})" if at else ""
+    by = f", by what rank {finding.rank} does by itself" if finding.rank is not None else ""
+    takes = "takes" if long.calls == 1 else "take"
+    each = milliseconds(long.ms or 0.0)
+    return f"{long.calls:.0f} of {long.value:.0f} steps{which} {takes} {each} longer than the others{by}"
+
+
 def _unsteady(finding: Finding) -> str:
     if (long := long_steps_of(finding)) is not None:
-        each = milliseconds(long.ms or 0.0)
-        at = [f"{row.value:.0f}" for row in finding.evidence if row.name == AT_STEP and row.value is not None]
-        which = f" ({listing([*at, '…'] if len(at) < (long.calls or 0) else at)})" if at else ""
-        by = f", by what rank {finding.rank} does by itself" if finding.rank is not None else ""
-        longer_by = f"take {each} longer than the others{by}"
-        return f"{long.calls:.0f} of {long.value:.0f} steps{which} {longer_by}, and no window shows why"
+        often = ", nor so few how often they come" if rare_steps_of(finding) is not None else ""
+        return f"{which_are_long(finding, long)}, and no window shows why{often}"
     if (late := row_of(finding, LATE)) is not None:
         why = (
             "no window shows why"

@@ -23,6 +23,8 @@ _UNDISTURBED = 0.025
 _FAR_LONGER, _LEAST, _MOST_SHARE = 1.5, 3, 1 / 3
 #: What is less of the step in the mean is not worth a word.
 _LEAST_SHARE = 0.005
+#: Of steps at one or two places, that may never come again, what is less is not.
+_RARE_SHARE = 0.05
 
 
 class _Now(msgspec.Struct, frozen=True):
@@ -60,6 +62,8 @@ def irregular_change(
     longer = found[1] if change > 0 else found[0]
     count, steps = sum(len(run.steps) for run in longer), sum(run.of for run in longer)
     told = _LEAST <= count <= _MOST_SHARE * steps
+    differs = told and abs(change) > max(half, _LEAST_SHARE * step_ms)
+    rare = count > 0 and any(one.has_rare_steps for one in (other if change > 0 else baseline).repeats)
     return IrregularChange(
         baseline_steps=_steps(found[0]),
         baseline_of=sum(run.of for run in found[0]),
@@ -71,7 +75,8 @@ def irregular_change(
         change_ms=change,
         low_ms=change - half,
         high_ms=change + half,
-        differs=told and abs(change) > max(half, _LEAST_SHARE * step_ms),
+        differs=differs,
+        too_few=rare and not differs and abs(change) > max(half, _RARE_SHARE * step_ms),
     )
 
 

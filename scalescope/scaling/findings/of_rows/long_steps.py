@@ -10,7 +10,9 @@ from scalescope.scaling.finding import (
     EvidenceRow,
     Finding,
     Remedy,
+    is_certain,
     is_late,
+    is_no_fault,
     is_of_steady_steps,
     is_within_noise,
 )
@@ -19,6 +21,8 @@ from scalescope.scaling.finding_order import ranked, weight
 #: Without a cause that is timed, and where they do not stand apart, only what costs so much of the mean step is told.
 #: Hosts that compute share their cores: of them none that may be waits for these.
 _LARGE = 0.05
+#: What costs each step so much of what a few long ones do is told before them: how often they come nobody knows.
+_NO_LESS = 0.25
 #: So many of those that stand apart are named.
 _NAMED = 6
 
@@ -38,7 +42,15 @@ def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
         return kept
     others = [one for one in kept if one.code != "nothing" and not _is_the_same(one, found)]
     unpriced = [one for one in others if one.ms is None]
-    return [*ranked([found, *(one for one in others if one.ms is not None)]), *unpriced]
+    priced = [one for one in others if one.ms is not None]
+    if not is_within_noise(found):
+        return [*ranked([found, *priced]), *unpriced]
+    faults = [one for one in priced if _is_sure(one) and weight(one) >= _NO_LESS * weight(found)]
+    return [*faults, *ranked([found, *(one for one in priced if one not in faults)]), *unpriced]
+
+
+def _is_sure(one: Finding) -> bool:
+    return not one.at_most and not is_no_fault(one) and ((one.low_ms or 0.0) > 0 or is_certain(one))
 
 
 def _is_the_same(one: Finding, found: Finding) -> bool:

@@ -6,6 +6,9 @@ hosts were in their loaders.
 
 Where a loop does something else at no one period (a validation when the loss asks for it, a save when told to), its
 steps stand far apart from all others, and no wait for a core is in them: then they are told of hosts that compute, too.
+
+Of one or two such places nobody knows how often they come, nor that they come again: they are in the mean step all the
+same. So they are told where they are far longer and nothing of the run's own explains them, and may cost nothing.
 """
 
 import math
@@ -27,6 +30,11 @@ _EXPLAINED = 0.6
 _ALONE = 0.5
 #: Long steps stand apart where the shortest is so many times as far beyond a typical one as any other.
 _APART = 2.0
+#: One or two places are told where they are so many times a typical step longer, and so much of the mean step; the
+#: shorter one is such a share of the longer one. What one rank does and the others wait for in the next step is in two.
+_FAR, _FEW_SHARE, _ALIKE, _ROWS_A_PLACE = 1.0, 0.05, 0.5, 2
+#: So many steps behind warm-up or a window are such that a job makes ready in, and are none of those.
+_READY = 2
 #: Stretches whose means tell how far the mean is known; of fewer steps a stretch the long ones' own number does.
 _STRETCHES, _LEAST_STRETCH = 6, 8
 
@@ -41,14 +49,16 @@ def long_steps(steady: Sequence[StepRow]) -> LongSteps | None:
     count = sum(ms > 0 for ms in excess)
     mean, mean_step = statistics.fmean(excess), statistics.fmean(lengths)
     half = _half(excess)
-    if count < _LEAST or mean < _SHARE * mean_step:
+    if mean < _SHARE * mean_step:
         return None
+    if count < _LEAST:
+        return _at_few_places(steady, typical)
     rank, share = _share_in(steady, excess, [row.loading_ms for row in steady], min)
     by_loading = share >= _EXPLAINED
     if not by_loading and (apart := _standing_apart(steady, excess)) is not None:
         return apart
     if mean <= half:
-        return None
+        return None if by_loading else _at_few_places(steady, typical)
     return LongSteps(
         count=count,
         each_ms=sum(excess) / count,
@@ -62,30 +72,73 @@ def long_steps(steady: Sequence[StepRow]) -> LongSteps | None:
 
 
 def _standing_apart(steady: Sequence[StepRow], excess: Sequence[float]) -> LongSteps | None:
-    """Return long steps that stand apart from all others, at several places, with whose they are; None where none do.
+    """Return long steps at several places that stand apart from all others, with whose they are; None where none do."""
+    places = _places(excess)
+    if len(places) < _LEAST or not _are_apart(steady, excess):
+        return None
+    if _share_in(steady, excess, [row.run_delay_ms for row in steady], statistics.median)[1] >= _ALONE:
+        return None  # others had the cores
+    return _at_places(steady, excess, places, share_95(len(places), len(steady)))
+
+
+def _at_few_places(steady: Sequence[StepRow], typical: float) -> LongSteps | None:
+    """Return steps that are far longer at one or two places, which may cost nothing; None where none are.
+
+    Neither where the run had just begun or been recorded, nor at its end; and where it is known that none of them
+    waited for a core, nor for its batch.
+    """
+    excess = [row.length_ms - typical for row in steady]
+    least = _ALIKE * max(excess)
+    excess = [ms if ms >= least and ms > 0 else 0.0 for ms in excess]
+    places = _places(excess)
+    rows = sum(ms > 0 for ms in excess)
+    if not 0 < len(places) < _LEAST or rows > _ROWS_A_PLACE * len(places) or max(excess) < _FAR * typical:
+        return None
+    if not _are_apart(steady, excess) or any(not _is_amid(steady, at) for at in places):
+        return None
+    if not all(row.run_delay_ms for row in steady):
+        return None
+    explained = [[row.run_delay_ms for row in steady], [row.loading_ms for row in steady]]
+    if any(_share_in(steady, excess, times, statistics.median)[1] >= _ALONE for times in explained):
+        return None
+    few = _at_places(steady, excess, places, (0.0, share_95(len(places), len(steady))[1]))
+    return few if few.ms >= _FEW_SHARE * few.mean_step_ms else None
+
+
+def _is_amid(steady: Sequence[StepRow], at: int) -> bool:
+    """Tell whether a step is neither the last one nor right behind what is no steady step."""
+    before = steady[max(0, at - _READY) : at + 1]
+    return at < len(steady) - 1 and len(before) > _READY and before[0].step == steady[at].step - _READY
+
+
+def _places(excess: Sequence[float]) -> list[int]:
+    """Return where long steps begin.
 
     What one rank does at a step's end the others wait for in the next: steps in a row are one, and as long as all are
     in the mean of the ranks, of which each meets it once.
     """
-    places = [at for at, ms in enumerate(excess) if ms and not (at and excess[at - 1])]
+    return [at for at, ms in enumerate(excess) if ms and not (at and excess[at - 1])]
+
+
+def _are_apart(steady: Sequence[StepRow], excess: Sequence[float]) -> bool:
     others = [row.length_ms for row, ms in zip(steady, excess, strict=True) if not ms]
-    if len(places) < _LEAST or not others:
-        return None
-    typical = statistics.median(others)
-    if min(ms for ms in excess if ms) < _APART * (max(others) - typical):
-        return None
-    if _share_in(steady, excess, [row.run_delay_ms for row in steady], statistics.median)[1] >= _ALONE:
-        return None  # others had the cores
+    return bool(others) and min(ms for ms in excess if ms) >= _APART * (max(others) - statistics.median(others))
+
+
+def _at_places(
+    steady: Sequence[StepRow], excess: Sequence[float], places: Sequence[int], shares: tuple[float, float]
+) -> LongSteps:
+    """Return what long steps at such places cost; `shares`: the interval of how many of the steps begin one."""
     usual = statistics.median(statistics.fmean(row.step_ms) for row, ms in zip(steady, excess, strict=True) if not ms)
     whole = sum(statistics.fmean(row.step_ms) - usual for row, ms in zip(steady, excess, strict=True) if ms)
     rank, share = _share_in(steady, excess, [row.own_ms for row in steady], statistics.median)
-    each, (low, high) = whole / len(places), share_95(len(places), len(steady))
+    each = whole / len(places)
     return LongSteps(
         count=len(places),
         each_ms=each,
         ms=whole / len(steady),
-        low_ms=each * low,
-        high_ms=each * high,
+        low_ms=each * shares[0],
+        high_ms=each * shares[1],
         mean_step_ms=statistics.fmean(row.length_ms for row in steady),
         rank=rank if share >= _EXPLAINED else None,
         at=[steady[at].step for at in places],
