@@ -97,6 +97,21 @@ def _launching(ms: float, launches: float, step_ms: float) -> Finding:
                    remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
 
 
+def test_launching_of_many_short_operators_is_no_answer_of_a_healthy_step_up_to_a_quarter_of_it() -> None:
+    """*Launching costs at most 16.7 ms of the 76.2 ms step*, 5 µs an operator, was said first of healthy jobs: of a
+    recurrent network, of which compiling brought nothing back.
+    """
+    healthy = _launching(16.7, 3681.0, 76.2)
+    assert are_little_at_most([healthy], 76.2, on_cpus=True)
+    assert not are_little_at_most([healthy], 76.2), "of devices that wait for launches nearly all can be had"
+    short = _launching(21.4, 3681.0, 76.2)  # 28%
+    assert not are_little_at_most([short], 76.2, on_cpus=True)
+    loading = Finding(code="data_loading", ms=4.1, low_ms=1.1, high_ms=7.1, fraction=0.054, backed="replay",
+                      remedy=Remedy(cure="cheaper_workers", on_cpu=True))  # fmt: skip
+    assert behind_what_is_known([healthy, loading], 88.8) == [loading, healthy]
+    assert without_little_launching([loading, healthy], 76.2) == [loading, healthy], "so much of a step is listed"
+
+
 def test_what_launching_takes_on_busy_cores_leads_nothing_and_is_listed() -> None:
     """*Launching costs at most 13.4 ms of the 138.4 ms step*, 19 µs an operator, was said first of a healthy job, in
     which loading costs 3.2 ms (2.9 to 3.8) for sure.
@@ -151,5 +166,7 @@ def test_a_fault_comes_before_launching_that_many_short_operators_make_a_large_s
         assert behind_what_is_known([python, fault], 83.1) == [fault, python]
     little = replace(flush, ms=2.0, low_ms=1.0, high_ms=3.0)
     slow = replace(python, evidence=(replace(rows[0], calls=800.0),))  # 21 µs each
-    assert behind_what_is_known([python, little], 83.1) == [python, little]
+    short = replace(python, ms=24.0, low_ms=23.0, high_ms=24.0, fraction=0.29)  # of 83.1 ms
+    assert behind_what_is_known([short, little], 83.1) == [short, little]
+    assert behind_what_is_known([short, flush], 83.1) == [flush, short]
     assert behind_what_is_known([slow, flush], 83.1) == [slow, flush]

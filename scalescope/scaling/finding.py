@@ -276,8 +276,8 @@ BESIDES = "launches_besides"
 WAITS_BESIDES = "synchronisations_besides"
 #: The figure of what a host takes in and around a block of launches that one rank alone makes, beside its operators.
 AROUND = "host_around"
-#: Evidence of a step without another finding: communication that nothing hides, or that nothing runs, for much of it.
-EXPOSED, IDLE = "exposed_communication", "idle"
+#: Evidence of a step without another finding: communication that nothing hides, or that nothing runs, for much of it;
+EXPOSED, IDLE, BETWEEN = "exposed_communication", "idle", "idle_between_operators"  # … as in any eager step of CPUs
 #: … of that, where it is split: waits of ranks for each other, and transfer; and the one of two ranks that waits for
 #: longer, if it does by far (`value`), for how long it does (`ms`), and for how long the other one does (`others_ms`).
 EXPOSED_WAIT, EXPOSED_TRANSFER, ONE_WAITS = "exposed_wait", "exposed_transfer", "one_rank_waits"

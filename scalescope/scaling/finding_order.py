@@ -37,10 +37,11 @@ LITTLE = 0.03
 #: … where hosts compute, of what they do between operators, and of what noise may have made.
 _LITTLE_ON_CPUS = 0.08
 #: So much of it behind each operator, µs, is what launching takes in any eager step: 6 to 13 in healthy jobs of three
-#: scripts, of which it made 5% to 9%. A step is about it where its operators are short: it made 28% and more of such.
-_LAUNCHING_US, _LITTLE_OF_LAUNCHING = 15.0, 0.15
+#: scripts, of which it made 5% to 9%; and 4 to 5 in one whose many short operators made that 19% to 22%, of which
+#: compiling brought nothing back. A step is about it where operators are shorter still: it made 28% and more of such.
+_LAUNCHING_US, _LITTLE_OF_QUICK = 15.0, 0.25
 #: … and up to so much on cores that others have, too: 19 and 24 in healthy jobs. It is listed there, and leads nothing.
-_LAUNCHING_OF_BUSY_US = 25.0
+_LAUNCHING_OF_BUSY_US, _LITTLE_OF_LAUNCHING = 25.0, 0.15
 #: What all ranks have and is known for sure is no headline below this share of the step where hosts compute: batches of
 #: the loop's own making cost 1.0% to 1.5% of healthy steps, whose medians differ by 4% from one run to the next.
 _TRIFLE_ON_CPUS = 0.02
@@ -170,14 +171,20 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
     return all(_is_little(one, max(little_ms, _little_between_ms(one, step_ms) if on_cpus else 0.0)) for one in told)
 
 
-def _little_between_ms(one: Finding, step_ms: float, usual_us: float = _LAUNCHING_OF_BUSY_US) -> float:
+def _little_between_ms(one: Finding, step_ms: float) -> float:
     """Return up to what weight, ms, a bound on hosts is no more than any eager step has between operators; else 0."""
     if one.code != "host_bound":
         return 0.0
+    if _is_plain_launching(one, _LAUNCHING_US):
+        return _LITTLE_OF_QUICK * step_ms
+    return (_LITTLE_OF_LAUNCHING if _is_plain_launching(one, _LAUNCHING_OF_BUSY_US) else _LITTLE_ON_CPUS) * step_ms
+
+
+def _is_plain_launching(one: Finding, most_us: float) -> bool:
+    """Tell whether a bound on hosts is no more than this behind each operator, and nothing tells what else they do."""
     launches = next((row.calls or 0.0 for row in one.evidence if row.name == "launches"), 0.0)
-    plain = one.remedy is None or one.remedy.cure == "compile"  # else it is known what else they do there
-    lean = plain and 1e3 * (one.ms or 0.0) <= usual_us * launches
-    return (_LITTLE_OF_LAUNCHING if lean else _LITTLE_ON_CPUS) * step_ms
+    plain = one.remedy is None or one.remedy.cure == "compile"
+    return plain and 1e3 * (one.ms or 0.0) <= most_us * launches
 
 
 def _is_trifle(one: Finding, step_ms: float) -> bool:
@@ -221,10 +228,7 @@ def _is_quick_launching(one: Finding) -> bool:
     """Tell whether it is a bound of what hosts do between operators, and no more behind each than in any eager step,
     however large a share of its step short operators make that.
     """
-    launches = next((row.calls or 0.0 for row in one.evidence if row.name == "launches"), 0.0)
-    plain = one.remedy is None or one.remedy.cure == "compile"
-    quick = 1e3 * (one.ms or 0.0) <= _LAUNCHING_US * launches
-    return one.code == "host_bound" and one.at_most and one.rank is None and plain and quick
+    return one.code == "host_bound" and one.at_most and one.rank is None and _is_plain_launching(one, _LAUNCHING_US)
 
 
 def _is_fault(one: Finding) -> bool:
@@ -245,9 +249,10 @@ def is_usual_launching(one: Finding, step_ms: float) -> bool:
 
 def is_no_news(one: Finding, step_ms: float) -> bool:
     """Tell whether it is a bound of what hosts do between operators, and no more than an eager step of a quiet machine
-    has, which is not even listed beside a cause that is sure.
+    has, which is not even listed beside a cause that is sure. What short operators make more of the step is listed.
     """
-    return one.code == "host_bound" and _is_little(one, _little_between_ms(one, step_ms, _LAUNCHING_US))
+    share = _LITTLE_OF_LAUNCHING if _is_plain_launching(one, _LAUNCHING_US) else _LITTLE_ON_CPUS
+    return one.code == "host_bound" and _is_little(one, share * step_ms)
 
 
 def without_little_launching(findings: Sequence[Finding], step_ms: float) -> list[Finding]:

@@ -24,6 +24,7 @@ from scalescope.report.text.long import and_then, with_cause
 from scalescope.report.text.of_step import share, step_named
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
+    BETWEEN,
     EXPOSED,
     EXPOSED_TRANSFER,
     GOES_WITH_IT,
@@ -213,6 +214,12 @@ def headline(
                 f"trace tells. {capitalized(because(finding))}."
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
+        between = next((row for row in finding.evidence if row.name == BETWEEN), None)
+        if between is not None and between.calls:
+            return (
+                f"nothing {where} is wrong. Between the {between.calls:,.0f} operators of a step nothing runs for "
+                f"{milliseconds(between.ms or 0.0)}, as in any eager step of CPUs; {because(finding)}."
+            )
         # two sentences: behind a colon what the compute is would read as what is wrong
         cores = _ANY_WAITS if any(row.name == UNTOLD_CORES for row in finding.evidence) else ""
         return f"nothing {where} is wrong. {capitalized(mostly_compute(finding))}{cores}."

@@ -68,7 +68,15 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, IDLE, UNTOLD_WAITS, Finding, is_lost_in_noise, is_of_steady_steps
+from scalescope.scaling.finding import (
+    BETWEEN,
+    EXPOSED,
+    IDLE,
+    UNTOLD_WAITS,
+    Finding,
+    is_lost_in_noise,
+    is_of_steady_steps,
+)
 from scalescope.scaling.finding_order import weight
 from scalescope.scaling.findings.of_rows.recurring import cost_as_much, lead_before_launching, leads
 from scalescope.scaling.verdicts.reference import is_not_in_reference
@@ -256,7 +264,7 @@ def _left(findings: Sequence[Finding], loss: _Loss, recurs_ms: float) -> float:
     `recurs_ms`: by how much the step is longer for what recurs.
     """
     if findings[0].ms is None:
-        bare = any(row.name in (EXPOSED, IDLE, UNTOLD_WAITS) for row in findings[0].evidence)
+        bare = any(row.name in (EXPOSED, IDLE, BETWEEN, UNTOLD_WAITS) for row in findings[0].evidence)
         return loss.compute if bare else 1.0
     told = [one for one in findings if one.ms and not is_lost_in_noise(one)]
     found = sum((one.fraction or (one.ms or 0.0) / (loss.step_ms or 1.0)) * weight(one) / (one.ms or 1.0)

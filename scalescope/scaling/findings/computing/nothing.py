@@ -9,6 +9,7 @@ from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
+    BETWEEN,
     DOUBLE_PRECISION,
     EXPOSED,
     EXPOSED_TRANSFER,
@@ -24,6 +25,7 @@ from scalescope.scaling.finding import (
     Finding,
     Remedy,
 )
+from scalescope.scaling.finding_order import is_usual_launching
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.computing.habits import habits_of
 from scalescope.scaling.rank.records.backward_passes import accumulates
@@ -64,7 +66,11 @@ def nothing(scene: Scene, found: Sequence[Finding] = ()) -> Finding:
         rows += _waits_and_transfer(scene, exposed)
     idle = sum(map(scene.share_ms, _IDLE)) - scene.for_longer_ones_ms(*_IDLE)
     if idle >= _MUCH * usual_ms:
-        rows.append(EvidenceRow(kind="figure", name=IDLE, ms=idle, share=idle / scene.step_ms))
+        between = _between(scene, found)
+        if between is not None and idle - (between.ms or 0.0) < _MUCH * usual_ms:
+            rows.append(between)
+        else:
+            rows.append(EvidenceRow(kind="figure", name=IDLE, ms=idle, share=idle / scene.step_ms))
     untold = _untold_waits_ms(scene)
     if untold >= _SOME * scene.step_ms:
         rows.append(EvidenceRow(kind="figure", name=UNTOLD_WAITS, ms=untold, share=untold / scene.step_ms))
@@ -81,6 +87,18 @@ def nothing(scene: Scene, found: Sequence[Finding] = ()) -> Finding:
         remedy=Remedy(cure=_cure(scene, wasteful, rows, found), accumulates=accumulates(scene.replayer.records)),
         backed="replay",
     )
+
+
+def _between(scene: Scene, found: Sequence[Finding]) -> EvidenceRow | None:
+    """Return for how long nothing runs between the operators of hosts that compute, where that is what any eager step
+    has: it has a cause, and none that is wrong. None where it is more, or devices compute.
+    """
+    ms = scene.share_ms("idle_launch") - scene.for_longer_ones_ms("idle_launch")
+    usual = (one for one in found if is_usual_launching(replace(one, ms=ms), scene.step_ms))
+    calls = next((row.calls for one in usual for row in one.evidence if row.name == "launches"), None)
+    if calls is None or not scene.replayer.on_cpu:
+        return None
+    return EvidenceRow(kind="figure", name=BETWEEN, ms=ms, calls=calls, share=ms / scene.step_ms)
 
 
 def _waits_and_transfer(scene: Scene, exposed_ms: float) -> Sequence[EvidenceRow]:
@@ -134,7 +152,8 @@ def _cure(scene: Scene, wasteful: Sequence[EvidenceRow], rows: Sequence[Evidence
     if _are_transfer(rows):
         return "send_less"
     names = [row.name for row in rows]
-    return _idle_cure(scene, found) if IDLE in names and EXPOSED not in names else "faster_kernels"
+    idles = (IDLE in names or BETWEEN in names) and EXPOSED not in names
+    return _idle_cure(scene, found) if idles else "faster_kernels"
 
 
 def _idle_cure(scene: Scene, found: Sequence[Finding]) -> Cure:
