@@ -115,6 +115,36 @@ def test_a_cause_that_costs_more_comes_first_and_the_waits_beside_it() -> None:
     assert headline.index("rank 1 costs 90.0 ms") < headline.index("eside it waits for cores cost 62.5 ms (")
 
 
+def test_loading_leads_the_waits_for_cores_that_its_slow_workers_may_make() -> None:
+    """*Waits for cores cost 41.9 ms*, of which *other processes, loaders' workers or own threads* might be the reason,
+    stood before rank 1's loading of 38.8: both came of its one worker, without which 78 ms came back in turns.
+    """
+    waiting = EvidenceRow(kind="annotation", ms=30.1, name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.next")
+    loading = Finding(code="data_loading", rank=1, ms=38.8, low_ms=28.2, high_ms=49.5, fraction=0.2, backed="measured",
+                      evidence=(waiting,), remedy=Remedy(cure="load_faster"))  # fmt: skip
+    run = told(rows(BESIDE_OTHERS), [loading])
+    assert [one.code for one in run.findings] == ["data_loading", "host_starved"]
+    headline = run_verdict(run).headline
+    assert headline.index("rank 1 costs 38.8 ms (") < headline.index("eside it waits for cores cost 62.5 ms (")
+    assert headline.endswith(
+        "wait for a core, which rank 1's loader workers have as long as they compute (2 threads compute on 2 cores "
+        "beside them): faster batches there may bring back both, 101.3 ms."
+    )
+    again: RunAnalysis = msgspec.json.decode(msgspec.json.encode(run), type=RunAnalysis)
+    keep(again, again.findings)
+    assert again.findings == run.findings
+    little = msgspec.structs.replace(loading, ms=9.0, low_ms=7.0, high_ms=11.0, fraction=0.05)
+    assert told(rows(BESIDE_OTHERS), [little]).findings[0].code == "host_starved"  # and who may have them is said
+    itself = msgspec.structs.replace(loading, evidence=(msgspec.structs.replace(waiting, name="load batch"),))
+    for others, cores in (
+        (itself, (2, 2)),
+        (loading, (2, 4)),
+        (loading, None),
+    ):  # no worker; cores left; unknown
+        first = told(rows(BESIDE_OTHERS), [others], cores=cores).findings[0]
+        assert first.code == "host_starved" and "rank 1's loader" not in because(first)
+
+
 @pytest.mark.parametrize(
     ("waits", "activity"),
     [

@@ -20,6 +20,7 @@ from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
 from scalescope.scaling.findings.of_rows.on_cores import add_on_cores
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
+from scalescope.scaling.findings.of_rows.own_workers import with_own_workers
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
 from scalescope.scaling.findings.prices.sound import all_sound
@@ -55,6 +56,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis, _room_ms(analysis)), analysis), analysis)
     told = without_recurring(without_ranks_in_time(told, analysis), analysis)
     told = with_own_threads(with_core_waits(without_waiting_ranks(told, analysis), analysis), analysis)
+    told = with_own_workers(told, analysis)
     if not are_little_at_most(told, step_ms, on_cpus=analysis.activity == "cpu"):
         told = [one for one in told if one.code != "nothing"]
     if analysis.activity == "cpu":

@@ -14,7 +14,6 @@ from scalescope.scaling.finding import (
     is_of_steady_steps,
     is_within_noise,
 )
-from scalescope.scaling.rank.loading import from_workers
 
 #: A cost that is larger than its cause by more than this share says why.
 _BEYOND = 0.05
@@ -37,12 +36,6 @@ def beyond(finding: Finding, how: str, otherwise: str) -> str:
         return otherwise
     took = f", {milliseconds(row.ms)} a step" if row.ms is not None else ""
     return f"{row.name}{took}, {how}"
-
-
-def waits_for_workers(finding: Finding) -> bool:
-    """Tell whether what one rank waits for is batches that worker processes make."""
-    row = first_of(finding, "annotation")
-    return finding.code == "data_loading" and finding.rank is not None and row is not None and from_workers(row.name)
 
 
 def beyond_its_cause_ms(finding: Finding) -> float:

@@ -15,7 +15,6 @@ from scalescope.report.text.codes.evidence import (
     is_on_cpu,
     long_steps_of,
     row_of,
-    waits_for_workers,
 )
 from scalescope.report.text.codes.host_places import called, each_pass, lock_waits, placed
 from scalescope.scaling.finding import (
@@ -43,6 +42,7 @@ from scalescope.scaling.finding import (
     is_of_one_step,
 )
 from scalescope.scaling.findings.of_rows.core_waits import COMES_BACK, is_wait_for_cores
+from scalescope.scaling.findings.of_rows.own_workers import WORKERS_MAY_HAVE, waits_for_workers
 
 #: Of what lasts so many times as long as it costs, most is no matter of what it is told of.
 _MUCH_MORE = 2
@@ -229,6 +229,12 @@ def _waits_for_cores(finding: Finding) -> str:
             f"{waiting} for a core: rank {finding.rank} is bound to {bound} of the "
             f"{counted(round(cores.value), 'core')} on which {counted(count, 'thread')} compute, and other processes "
             f"or the job's own other threads have {these}"
+        )
+    if (slow := row_of(finding, WORKERS_MAY_HAVE)) is not None and slow.value is not None:
+        both = milliseconds((finding.ms or 0.0) + (slow.ms or 0.0))
+        return (
+            f"{waiting} for a core, which rank {slow.value:.0f}'s loader workers have as long as they compute "
+            f"({compute} beside them): faster batches there may bring back both, {both}"
         )
     return f"{waiting} for a core, {others} ({compute})"
 

@@ -1,0 +1,64 @@
+"""Waits for cores beside one rank whose loader's workers set the pace: these may be who has the cores."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import CoreWaits
+from scalescope.scaling.finding import Cure, EvidenceRow, Finding, is_now_and_then
+from scalescope.scaling.finding_order import LITTLE, weight
+from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.rank.loading import from_workers
+
+#: Evidence that a rank's (`value`) loader workers may have the cores that are waited for: `ms` is what its loading
+#: costs.
+WORKERS_MAY_HAVE = "workers_may_have"
+#: Cures of waits of which nobody known has the cores.
+_UNKNOWN: frozenset[Cure] = frozenset({"free_cores", "core_for_rank"})
+#: Loading that costs so much of what is waited for leads: the one is sure, and the other may be its doing.
+_LEADS = 0.25
+
+
+def waits_for_workers(finding: Finding) -> bool:
+    """Tell whether what one rank waits for is batches that worker processes make."""
+    row = next((one for one in finding.evidence if one.kind == "annotation"), None)
+    return finding.code == "data_loading" and finding.rank is not None and row is not None and from_workers(row.name)
+
+
+def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
+    """Return findings of waits for cores with the rank whose loader's workers may have these, which then comes first.
+
+    A worker that its rank waits for is behind, and never rests: where it computes it has a core all the while. With it
+    more threads compute than there are cores. Whether it computes, or waits for files, no trace tells.
+    """
+    times = analysis.step_times
+    waits = times.core_waits if times is not None else None
+    starved = next((one for one in findings if is_wait_for_cores(one) and _is_nobodys(one)), None)
+    slow = next((one for one in findings if _sets_the_pace(one)), None)
+    if starved is None or slow is None or waits is None or not _are_too_many(waits):
+        return list(findings)
+    if starved.rank not in (None, slow.rank):
+        return list(findings)
+    row = EvidenceRow(kind="figure", name=WORKERS_MAY_HAVE, ms=slow.ms, value=float(slow.rank or 0))
+    evidence = (*(one for one in starved.evidence if one.name != WORKERS_MAY_HAVE), row)
+    told = [replace(one, evidence=evidence) if one is starved else one for one in findings]
+    if weight(slow) < _LEADS * weight(starved):
+        return told
+    at = findings.index(starved)
+    return told if at > findings.index(slow) else [*told[:at], slow, *(one for one in told[at:] if one is not slow)]
+
+
+def _is_nobodys(one: Finding) -> bool:
+    return one.remedy is not None and one.remedy.cure in _UNKNOWN
+
+
+def _sets_the_pace(one: Finding) -> bool:
+    """Tell whether one rank's loader workers are sure to hold the step up, by more than a little."""
+    sure = one.ms is not None and (one.low_ms or 0.0) > 0 and not one.at_most and not is_now_and_then(one)
+    return sure and waits_for_workers(one) and (one.fraction or 0.0) >= LITTLE
+
+
+def _are_too_many(waits: CoreWaits) -> bool:
+    """Tell whether the ranks' threads and one worker beside them are more than the cores that they may run on."""
+    return waits.threads is not None and waits.cores is not None and waits.threads + 1 > waits.cores
