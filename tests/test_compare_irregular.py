@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.report.compare.sentences import verdict_sentences
 from scalescope.report.verdict.notes import throughput_sentences
@@ -11,6 +12,7 @@ from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.gate import judge, parse
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.rows.irregular import irregular_change
+from scalescope.scaling.finding import INPUTS, ROUNDS, EvidenceRow, Finding
 from tests.report_samples import run_answer
 
 NAMELESS = Identity(world_size=2, activity="cpu", device=None)
@@ -123,3 +125,26 @@ def test_samples_a_second_are_of_the_mean_step_where_it_is_not_the_median() -> N
     for alike in (91.0, None):
         run.step_times.measured_mean_ms = alike
         assert throughput_sentences(run) == ["It does 360.1 samples/s."]
+
+
+def test_samples_a_second_say_what_was_told_where_a_rank_s_operators_tell_of_a_larger_batch() -> None:
+    """*It does 528.0 samples/s* was told of two ranks that did 790: the script said 32 a rank, and rank 1 had 64."""
+    run = run_answer("speech", 2)
+    assert run.step_times is not None and run.throughput is not None
+    run.recurring = run.step_times.long_steps = run.throughput.tokens_per_s = run.throughput.mfu = None
+    run.step_times.measured_mean_ms = None
+    run.throughput.samples_per_s, run.throughput.told_a_rank = 528.4, 32
+    twice = EvidenceRow(kind="figure", name=INPUTS, value=2.0)
+    larger = Finding(code="more_work", rank=1, ms=42.2, low_ms=41.0, high_ms=43.4, backed="measured", evidence=(twice,))
+    run.findings = [larger]
+    assert throughput_sentences(run) == [
+        "It does 528.4 samples/s, by the 32 samples a rank and step that the script told; rank 1 computes on 2.00× as "
+        "much data as the others, and if that is its batch, it does 1.50× as many."
+    ]
+    longer = EvidenceRow(kind="figure", name=ROUNDS, calls=160.0, value=80.0)
+    within = EvidenceRow(kind="operator", name="aten::mm", calls=8.0, value=4.0)
+    for one in (longer, within):  # longer samples; activations computed again: both of a batch as large
+        run.findings = [replace(larger, evidence=(twice, one))]
+        assert throughput_sentences(run) == ["It does 528.4 samples/s."]
+    run.findings, run.throughput.told_a_rank = [larger], None  # each rank's own were told, and are counted
+    assert throughput_sentences(run) == ["It does 528.4 samples/s."]

@@ -307,3 +307,4 @@ class Throughput(msgspec.Struct, kw_only=True):
     hfu_of_measured: float | None = None
     joules_per_sample: float | None = None
     counts_batches: bool = False  # a sample is a rank's whole batch, whose samples nobody told
+    told_a_rank: int | None = None  # samples of each rank's step, by which these are counted, where a script told that

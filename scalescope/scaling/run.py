@@ -205,6 +205,8 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
     keep(analysis, analysis.findings)  # its steps may tell what no window met
     if analysis.throughput is not None and facts is not None:
         analysis.throughput.counts_batches = facts.counts_batches
+        if facts.origin == "script" and not (facts.counts_batches or facts.samples_by_rank):
+            analysis.throughput.told_a_rank = facts.samples_per_rank_step
     analysis.last_collectives, _ = read_flight(folder, info.world_size)
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import (
     capitalized,
+    factor,
     milliseconds,
     percent,
     rate,
@@ -25,7 +27,7 @@ from scalescope.report.views import (
 )
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.finding import Code, Finding, is_within_noise
+from scalescope.scaling.finding import INPUTS, ROUNDS, Code, Finding, is_within_noise
 from scalescope.scaling.finding_order import weight
 
 #: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
@@ -67,7 +69,31 @@ def throughput_sentences(run: RunAnalysis) -> list[str]:
         )
     elif times is not None and (mean := _of_mean(times)) is not None:
         text = f"It does {rate(a_second * mean)} {unit}/s over all steady steps, and {rate(a_second)} in a typical one"
-    return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
+    text = f"{text}, {percent(done.mfu)} MFU" if done.mfu is not None else text
+    return [f"{text}{_by_what_was_told(run)}."]
+
+
+def _by_what_was_told(run: RunAnalysis) -> str:
+    """Return by how many samples a rank its script had its throughput counted, where a rank's operators tell that it
+    computes on more than the others; "" else. Longer samples, or more work inside of operators, are no larger batch.
+    """
+    told = run.throughput.told_a_rank if run.throughput is not None else None
+    larger = next((one for one in run.findings if (one.code, one.ranks) == ("more_work", ()) and _times(one)), None)
+    if not told or larger is None or run.world_size < 2:
+        return ""
+    more = (run.world_size - 1 + _times(larger)) / run.world_size
+    return (
+        f", by the {counted(told, 'sample')} a rank and step that the script told; rank {larger.rank} computes on "
+        f"{factor(_times(larger))} as much data as the others, and if that is its batch, it does {factor(more)} as many"
+    )
+
+
+def _times(finding: Finding) -> float:
+    """Return how many times the others' inputs a rank computes on, all alike; 0 where nothing tells."""
+    names = {row.name for row in finding.evidence}
+    if ROUNDS in names or any(row.kind == "operator" for row in finding.evidence):
+        return 0.0
+    return next((row.value or 0.0 for row in finding.evidence if row.name == INPUTS), 0.0)
 
 
 def window_sentences(run: RunAnalysis) -> list[str]:
