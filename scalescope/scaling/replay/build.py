@@ -8,7 +8,9 @@ made to wait for has ended. Which event a stream waits for is not in the trace, 
   DDP ends its backward pass; one right behind a collective's call is for that collective. The next activity launched
   on a stream that is not a collective's waits;
 - what still begins late, right as an activity of another stream of the rank ends, waited for that one: by an event,
-  or since a kernel whose blocks must all run at once (cuDNN's persistent batch norms) has no room beside a collective.
+  or since a kernel whose blocks must all run at once (cuDNN's persistent batch norms) has no room beside a collective;
+- what begins late in the midst of kernels of other streams of the rank had no room beside them, and what ran after
+  one of another stream goes on doing so (`engine/side_streams.py`).
 
 What a call of the host takes between two launches is the host's own time; a call that waited (for the device's end, for
 room in its queue) returns once what it awaited has happened. The threads of a rank take turns (the training loop's
@@ -29,6 +31,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.waits import wait_of
+from scalescope.scaling.replay.engine.side_streams import had_no_room, keep_turns
 from scalescope.scaling.replay.graph import Activity, Contention, Gradient, Graph, HostCall, Transfer, median
 from scalescope.scaling.replay.ranks.late_batches import late_batches
 from scalescope.scaling.trace.intervals import Intervals, covered_before, union
@@ -345,9 +348,12 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
             if _is_staged(graph.activities[host.launches]):
                 staged[host.launches] = call.end - call.start
     graph.latency[rank] = _latency(graph, rank, launch)
+    if record.activity == "gpu":
+        keep_turns(graph, rank, launch)
     ends = sorted((graph.activities[at].traced_end, at) for stream in graph.order[rank] for at in stream)
     end_times = np.array([end for end, _ in ends], np.int64)
     edges = graph.edges[rank]
+    computing = _spans(graph, [at for _, at in ends if graph.activities[at].kind == COMPUTE])
     unexplained = 0.0
     held_up: list[float] = []  # dispatches of what its stream or an event held up
     launched_late: list[Activity] = []  # what nothing but its launch did
@@ -369,6 +375,8 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                     gap = node.traced_start - graph.activities[helper].traced_end
             # a run loop's thread comes when the machine lets it: all of that is its dispatch
             longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else dispatch
+            if record.activity == "gpu" and gap > longest and had_no_room(node, gap - longest, computing):
+                longest = gap
             if gap > longest and node.step < 0 and node.traced_start < edges[0]:
                 node.not_before = float(node.traced_start)  # what it waited for was launched before the trace began
                 before = at
