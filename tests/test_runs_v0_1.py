@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
@@ -38,7 +39,9 @@ def measured(answer: RunAnalysis) -> list[object]:
     steps = None if times is None else (times.measured_step_ms, times.measured_steps, times.window_step_ms)
     # that the machine was unsteady was no matter of the traces' quality then
     quality = "good" if answer.quality.unsteady else answer.quality.verdict
-    return [answer.ranks, answer.steps, answer.collectives, reported, steps, answer.throughput, answer.model,
+    # by whose samples it is counted was not told then
+    throughput = None if answer.throughput is None else replace(answer.throughput, told_a_rank=None)
+    return [answer.ranks, answer.steps, answer.collectives, reported, steps, throughput, answer.model,
             answer.world_size, quality]  # fmt: skip
 
 

@@ -22,6 +22,8 @@ _A_WORD = 0.002  # of it: all smaller parts together, which then show in a sum o
 _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
 #: What others do so much of, too, is not that rank's.
 _ALIKE = 0.5
+#: Steps that differ by less than this share of what they may differ by are as long.
+_AS_LONG = 0.05
 _MOST_NAMED = 3  # parts that changed beyond noise, in one sentence
 _MOST_BARS = 160  # ranks in one chart
 #: Beside it the same run's step stands without what recording costs.
@@ -174,7 +176,9 @@ def beside_cause(run: RunAnalysis) -> str:
     within = ", within noise" if loss.within_noise else ""
     known_ms = sum(known_ms_of(cause, change) for cause in run.findings[:1])  # which is no noise, and told before
     if loss.within_noise and known_ms:
-        within = f", and without that {_longer(change - known_ms)}, within noise"
+        rest = change - known_ms
+        length = "as long" if abs(rest) < _AS_LONG * (high - low) / 2 else _longer(rest)
+        within = f", and without that {length}, within noise"
         low, high = low - known_ms, high - known_ms
     if high < 0:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either

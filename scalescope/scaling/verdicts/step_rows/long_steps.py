@@ -35,6 +35,8 @@ _APART = 2.0
 _FAR, _FEW_SHARE, _ALIKE, _ROWS_A_PLACE = 1.0, 0.05, 0.5, 2
 #: So many steps behind warm-up or a window are such that a job makes ready in, and are none of those.
 _READY = 2
+#: What a scheduler takes now and then is shorter, ms: of steps of a fifth of one, 0.05.
+_LEAST_EACH_MS = 1.0
 #: Stretches whose means tell how far the mean is known; of fewer steps a stretch the long ones' own number does.
 _STRETCHES, _LEAST_STRETCH = 6, 8
 
@@ -49,7 +51,7 @@ def long_steps(steady: Sequence[StepRow]) -> LongSteps | None:
     count = sum(ms > 0 for ms in excess)
     mean, mean_step = statistics.fmean(excess), statistics.fmean(lengths)
     half = _half(excess)
-    if mean < _SHARE * mean_step:
+    if mean < _SHARE * mean_step or sum(excess) < _LEAST_EACH_MS * count:
         return None
     if count < _LEAST:
         return _at_few_places(steady, typical)
