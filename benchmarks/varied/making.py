@@ -44,7 +44,7 @@ def make(out: Path, wanted: Sequence[tuple[str, str]], limit_s: float, say: Call
             truth = _measured(step, cause)
             truth |= {
                 "codes": codes_of(cause, read_loss=Causes.read_loss),
-                "rank": world - 1 if cause in OF_ONE else None,
+                "rank": world - 1 if cause in OF_ONE and world > 1 else None,
                 "world_size": world,
             }
             _record(step, cause, folder / f"rank{rank}.pt.trace.json")
