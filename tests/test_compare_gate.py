@@ -63,8 +63,8 @@ def today(to: Path, factor: float = 1.0, memory: int | None = None) -> Path:
         for number in range(60):
             pace = factor * (1 + 0.002 * (number % 5))
             row = msgspec.structs.replace(
-                rows[-1], step=number, phase="steady", step_ms=[pace * 20.0] * 2, samples_per_s=200 / pace,
-                tokens_per_s=2000 / pace, memory_peak_bytes=memory or 10**9,
+                rows[-1], step=number, phase="steady", step_ms=[pace * 20.0] * 2, job_step_ms=None,
+                samples_per_s=200 / pace, tokens_per_s=2000 / pace, memory_peak_bytes=memory or 10**9,
             )  # fmt: skip
             writer.append(row)
     return to

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.job_steps import with_job_steps
 from scalescope.report.text.findings import because
 from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.run import run_verdict
@@ -163,7 +164,7 @@ def test_one_or_two_steps_that_are_far_longer_are_named_and_may_cost_nothing() -
     split = seldom({})  # one rank saves at a step's end, and the others wait for it in the next
     split[19].step_ms[0] += 320.0
     split[20].step_ms[1] += 320.0
-    found = long_steps(split)
+    found = long_steps(with_job_steps(split))
     assert found is not None and found.at == [19] and found.ms == pytest.approx(320 / 42, abs=0.3)
 
 
@@ -210,7 +211,7 @@ def test_what_one_rank_does_at_a_steps_end_and_the_others_wait_for_in_the_next_i
     for step in (9, 23, 35):
         for row, rank in ((step, 0), (step + 1, 1)):
             made[row].step_ms[rank] += 150.0
-    found = long_steps(made)
+    found = long_steps(with_job_steps(made))
     assert found is not None and (found.count, found.at) == (3, [9, 23, 35])
     assert found.each_ms == pytest.approx(150.0, abs=2.0) and found.ms == pytest.approx(3 * 150 / 42, abs=0.2)
 

@@ -16,6 +16,9 @@ from scalescope.scaling.study_answer import Waterfall, read_study_answer
 from tests.test_front_door import SCALESCOPE, call
 
 OLD = Path(__file__).parent / "data" / "runs_v0.1"
+#: What goes by how long the job's steps are.
+LENGTH = {"samples_per_s": 0.0, "tokens_per_s": None, "mfu_of_measured": None, "hfu_of_measured": None,
+          "joules_per_sample": None}  # fmt: skip
 CPU = ["launch.device=cpu", "launch.threads_per_rank=1", "launch.ranks=2"]
 TRAIN = (
     "model=gpt_tiny model.layers=1 model.heads=1 model.width=8 model.context=16 model.batch_size=2 precision=fp32 "
@@ -36,11 +39,11 @@ def measured(answer: RunAnalysis) -> list[object]:
     if reported is not None and reported.orchestration > 1.01:  # a contradiction, which is not told any more
         reported = None
     times = answer.step_times  # its overhead was a mean less a median then, and is a difference of medians now
-    steps = None if times is None else (times.measured_step_ms, times.measured_steps, times.window_step_ms)
+    steps = None if times is None else (times.measured_steps, times.window_step_ms)
     # that the machine was unsteady was no matter of the traces' quality then
     quality = "good" if answer.quality.unsteady else answer.quality.verdict
-    # by whose samples it is counted was not told then
-    throughput = None if answer.throughput is None else replace(answer.throughput, told_a_rank=None)
+    # by whose samples it is counted was not told then; and a step was as long as its slowest rank's
+    throughput = None if answer.throughput is None else replace(answer.throughput, **LENGTH, told_a_rank=None)
     return [answer.ranks, answer.steps, answer.collectives, reported, steps, throughput, answer.model,
             answer.world_size, quality]  # fmt: skip
 
@@ -53,6 +56,16 @@ def test_a_run_is_read_as_it_was_then_and_reported(kind: str, runs: Path, capsys
     folder = RunFolder(runs / kind)
     assert measured(read_run_answer(folder.analysis)) == measured(then)
     assert "where its time goes is not known" not in folder.report.read_text()
+
+
+def test_a_step_is_the_jobs_and_no_longer_than_its_slowest_ranks(runs: Path) -> None:
+    """Of two ranks that were late by turns, the median step was told as 46.5 ms where the job took 33.5."""
+    for run, kind in ((runs / kind, kind) for kind in ("train", "script")):
+        then = read_run_answer(run / "analysis.json").step_times
+        assert front_door.main(["analyze", str(run)]) == 0
+        now = read_run_answer(run / "analysis.json").step_times
+        assert then is not None and now is not None and then.measured_step_ms and now.measured_step_ms
+        assert 0.7 * then.measured_step_ms < now.measured_step_ms <= then.measured_step_ms, kind
 
 
 def traced(waterfall: Waterfall) -> tuple[Waterfall, list[object]]:
@@ -77,7 +90,9 @@ def test_a_study_is_read_as_it_was_then_and_reported(runs: Path, capsys: pytest.
     for verb in ("analyze", "report", "finish"):
         assert front_door.main([verb, str(runs / "study")]) == 0, capsys.readouterr().err
     now = read_study_answer(runs / "study" / "analysis.json")
-    assert (now.runs, now.efficiency) == (then.runs, then.efficiency)
+    length = dict.fromkeys(("step_ms", "samples_per_s", "tokens_per_s", "speedup", "efficiency"), 0.0)
+    points = [[replace(point, **length) for point in answer.efficiency] for answer in (now, then)]
+    assert now.runs == then.runs and points[0] == points[1]
     assert [traced(one) for one in now.waterfall] == [traced(one) for one in then.waterfall]
     for name in ("gpt_tiny-ddp-n1", "gpt_tiny-ddp-n2"):
         before = read_run_answer(OLD / "study" / name / "analysis.json")

@@ -90,11 +90,14 @@ def test_every_step_has_one_row_with_every_ranks_time(together: Run) -> None:
     assert [row.step for row in rows] == list(range(STEPS))
     for row in rows:
         assert len(row.step_ms) == 2 and min(row.step_ms) > 0
-        assert row.samples_per_s == pytest.approx(8 / max(row.step_ms) * 1e3)
+        assert 0 < row.length_ms <= max(row.step_ms)
+        assert row.samples_per_s == pytest.approx(8 / row.length_ms * 1e3)
         assert row.tokens_per_s == pytest.approx(row.samples_per_s * 64)
         assert row.mfu is None  # no data sheet for this device
         assert row.mfu_of_measured is not None and row.mfu_of_measured > 0
         assert row.memory_peak_bytes is not None and row.memory_peak_bytes > 10**8
+    took = max(sum(row.step_ms[rank] for row in rows) for rank in range(2))
+    assert sum(row.length_ms for row in rows) == pytest.approx(took)
 
 
 def test_steady_rows_lie_outside_the_windows(together: Run) -> None:

@@ -28,6 +28,7 @@ from scalescope.records.rows import (
     TriedRow,
 )
 from scalescope.records.scorecard.row import ScorecardRow
+from scalescope.records.steps.job_steps import with_job_steps
 from scalescope.records.steps.recording import RecordingFacts
 
 #: What ended a run, where its status says no more.
@@ -238,7 +239,7 @@ class RunFolder:
         by_step: dict[int, StepRow] = {}
         for row in read_rows(self.steps, StepRow):
             by_step[row.step] = row
-        return [by_step[step] for step in sorted(by_step)]
+        return with_job_steps(by_step[step] for step in sorted(by_step))
 
     def read_tried(self) -> list[TriedRow]:
         """Return what advice a study followed in runs of its own."""

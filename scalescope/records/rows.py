@@ -205,6 +205,9 @@ class StepRow(msgspec.Struct, frozen=True):
     own_run_delay_ms: list[float] = []  # as run_delay_ms, of own_ms
     saving_ms: list[float] = []  # how long every rank's loop saved a checkpoint before this step; empty: it did not
     validating_ms: list[float] = []  # how long it measured the held-out loss before this step; empty: it did not
+    job_step_ms: float | None = (
+        None  # from the last rank's end of the step before to the last one's of this; see JobSteps
+    )
 
     @property
     def loop_ms(self) -> list[float]:
@@ -214,8 +217,11 @@ class StepRow(msgspec.Struct, frozen=True):
 
     @property
     def length_ms(self) -> float:
-        """Return how long the step is, see `step_length_ms`. Raises ValueError where no rank told its time."""
-        return step_length_ms(self.step_ms, self.synchronised)
+        """Return how long the job's step is; of a row that does not tell, how long its slowest rank's.
+
+        Raises ValueError where no rank told its time.
+        """
+        return self.job_step_ms if self.job_step_ms is not None else step_length_ms(self.step_ms, self.synchronised)
 
 
 def step_length_ms(step_ms: Sequence[float], synchronised: bool) -> float:

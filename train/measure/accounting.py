@@ -37,12 +37,16 @@ class Accounting:
         own_run_delay_ms: Sequence[float] = (),
         saving_ms: Sequence[float] = (),
         validating_ms: Sequence[float] = (),
+        job_step_ms: float | None = None,
     ) -> StepRow:
         """Return a step's row; its loss is the mean over all samples.
 
+        `job_step_ms`: how long the step is, as `JobSteps` tells; None: as its slowest rank's.
+
         `power_w` is what all devices drew together; NaN where one does not tell.
         """
-        seconds = step_length_ms(step_ms, self.synchronised) / 1e3
+        length_ms = step_length_ms(step_ms, self.synchronised) if job_step_ms is None else job_step_ms
+        seconds = length_ms / 1e3
         samples_per_s = self.samples_per_step / seconds
         return StepRow(
             step=step,
@@ -67,6 +71,7 @@ class Accounting:
             own_run_delay_ms=list(own_run_delay_ms) if all(map(math.isfinite, own_run_delay_ms)) else [],
             saving_ms=list(saving_ms) if any(saving_ms) else [],
             validating_ms=list(validating_ms) if any(validating_ms) else [],
+            job_step_ms=job_step_ms,
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

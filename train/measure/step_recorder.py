@@ -19,6 +19,7 @@ import torch.distributed as dist
 from scalescope.launch.job import Job
 from scalescope.records.errors import RunError
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.job_steps import JobSteps
 from scalescope.train.config import TrainConfig
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
@@ -63,6 +64,7 @@ class StepRecorder:
         self._clock = clock
         self._schedule = schedule
         self._accounting = accounting
+        self._job_steps = JobSteps()
         self._attempt = attempt
         self._publish = publish
         self._stop = stop
@@ -205,6 +207,9 @@ class StepRecorder:
                     own_run_delay_ms=laps[:, 8].tolist(),
                     saving_ms=laps[:, 9].tolist(),
                     validating_ms=laps[:, 10].tolist(),
+                    job_step_ms=self._job_steps.take(
+                        step, laps[:, 0].tolist(), synchronised=self._accounting.synchronised
+                    ),
                 )
             )
 

@@ -19,6 +19,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
 from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, StepRow, TrainFacts
 from scalescope.records.steps.busy_threads import BusyThread
+from scalescope.records.steps.job_steps import JobSteps
 from scalescope.records.steps.recording import (
     LongerFacts,
     RecordedWindow,
@@ -71,6 +72,7 @@ class RunRecorder:
         self.remarks: list[str] = []
         self.folder, self.taken_name = _make_folder(config, text, membership)
         ceilings = _ceilings(config, device)
+        self._job_steps = JobSteps()
         self._accounting = Accounting(
             ranks=membership.size,
             samples_per_step=(config.samples or 1) * membership.size,
@@ -166,6 +168,7 @@ class RunRecorder:
             run_delay_ms=_all_told([lap.run_delay_ms for lap in known]),
             loading_ms=_all_told([lap.loading_ms for lap in known]),
             own_run_delay_ms=_all_told([lap.own_run_delay_ms for lap in known]),
+            job_step_ms=self._job_steps.take(step, [lap.ms for lap in known]),
         )
         self._writer.append(row)
         self._sinks.log(row)

@@ -84,7 +84,7 @@ def step_panels(data: ReportData, legends: bool) -> list[Panel]:
         for run, title in zip(runs, titles, strict=True):
             thinned = run.steps[:: max(1, len(run.steps) // _MOST_STEPS)]
             times += [
-                {"step": row.step, "value": max(row.step_ms), "group": title, "phase": row.phase}
+                {"step": row.step, "value": row.length_ms, "group": title, "phase": row.phase}
                 for row in thinned
                 if row.step_ms and row.phase != "warmup"
             ]

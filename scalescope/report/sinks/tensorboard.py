@@ -46,7 +46,7 @@ class TensorBoardSink:
         if isinstance(row, StepRow):
             self._write(
                 {
-                    "train/step_ms": max(row.step_ms, default=None),
+                    "train/step_ms": row.length_ms if row.step_ms else None,
                     "train/samples_per_s": row.samples_per_s,
                     "train/tokens_per_s": row.tokens_per_s,
                     "train/loss": row.loss,

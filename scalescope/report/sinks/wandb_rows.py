@@ -28,11 +28,11 @@ class Rows:
 
         if self._started_unix_s is None:
             self._started_unix_s = row.unix_s
-        slowest = max(row.step_ms, default=None)
+        length = row.length_ms if row.step_ms else None
         figures: dict[str, Any] = {
             "train/step": row.step,
             "train/wall_s": row.unix_s - self._started_unix_s if row.unix_s and self._started_unix_s else None,
-            "train/step_ms": slowest,
+            "train/step_ms": length,
             "train/step_ms_fastest_rank": min(row.step_ms, default=None),
             "train/samples_per_s": row.samples_per_s,
             "train/tokens_per_s": row.tokens_per_s,
@@ -90,7 +90,7 @@ class Rows:
         best = max((row for row in self._sweep if row.bus_gb_s), key=lambda row: row.bus_gb_s or 0.0, default=None)
         figures: dict[str, float | str | None] = {
             "status": status,
-            "step_ms": median_of_known(max(row.step_ms, default=None) for row in self._steady),
+            "step_ms": median_of_known(row.length_ms if row.step_ms else None for row in self._steady),
             "samples_per_s": median_of_known(row.samples_per_s for row in self._steady),
             "tokens_per_s": median_of_known(row.tokens_per_s for row in self._steady),
             "mfu": median_of_known(row.mfu for row in self._steady),

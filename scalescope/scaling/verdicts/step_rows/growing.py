@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import NORMAL_95
 from scalescope.records.steps.core_waits import waited_ms
+from scalescope.records.steps.job_steps import RATES
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.answer_steps import GrowingSteps
@@ -49,8 +50,6 @@ _LEAST_COUNTED = 3
 #: How much longer a step is for waits for cores is known within so many standard errors, as neighbours are alike; at
 #: most it is all that two ranks wait one after the other.
 _FELT_OFF, _MOST_FELT = 4.0, 2.0
-#: What a row tells a second.
-_RATES = ("samples_per_s", "tokens_per_s", "mfu", "mfu_of_measured", "hfu", "hfu_of_measured")
 #: What is lost to other ranks' growth.
 _WAITING = ("exposed_wait", "exposed_unsplit")
 
@@ -105,9 +104,11 @@ def without_growth(rows: Sequence[StepRow], growing: GrowingSteps, near: float) 
     found = []
     for row in rows:
         times = [_longer(ms, growing.a_step_ms * (near - row.step)) for ms in row.step_ms]
-        as_long = msgspec.structs.replace(row, step_ms=times)
+        told = row.job_step_ms
+        length = None if told is None else _longer(told, growing.a_step_ms * (near - row.step))
+        as_long = msgspec.structs.replace(row, step_ms=times, job_step_ms=length)
         faster = row.length_ms / as_long.length_ms if row.step_ms and as_long.length_ms else 1.0
-        rates = {name: rate * faster for name in _RATES if (rate := getattr(row, name)) is not None}
+        rates = {name: rate * faster for name in RATES if (rate := getattr(row, name)) is not None}
         found.append(msgspec.structs.replace(as_long, **rates))
     return found
 

@@ -131,8 +131,8 @@ def _at_places(
     steady: Sequence[StepRow], excess: Sequence[float], places: Sequence[int], shares: tuple[float, float]
 ) -> LongSteps:
     """Return what long steps at such places cost; `shares`: the interval of how many of the steps begin one."""
-    usual = statistics.median(statistics.fmean(row.step_ms) for row, ms in zip(steady, excess, strict=True) if not ms)
-    whole = sum(statistics.fmean(row.step_ms) - usual for row, ms in zip(steady, excess, strict=True) if ms)
+    usual = statistics.median(row.length_ms for row, ms in zip(steady, excess, strict=True) if not ms)
+    whole = sum(row.length_ms - usual for row, ms in zip(steady, excess, strict=True) if ms)
     rank, share = _share_in(steady, excess, [row.own_ms for row in steady], statistics.median)
     each = whole / len(places)
     return LongSteps(

@@ -53,7 +53,7 @@ def _held_loop(rows: Sequence[StepRow]) -> RecurringSteps | None:
     each = [max(row.loop_ms) - max(row.step_ms) for row in held]
     longer, half = statistics.fmean(each), half_of_mean(each)
     others = [row for row in rows if not (row.saving_ms or row.validating_ms)]
-    usual = statistics.median(max(row.step_ms) for row in others or rows)
+    usual = statistics.median(row.length_ms for row in others or rows)
     if longer < _LEAST_SHARE * usual:
         return None
     return RecurringSteps(
@@ -81,9 +81,10 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
     numbers = np.array([row.step for row in rows])
     timed = [_Timed.of(stretch, ranks) for stretch in stretches]
     times = np.array([row.loop_ms[:ranks] for row in rows])
+    lengths = np.array([row.length_ms for row in rows])
     told = np.array([row.step for stretch in stretches for row in stretch])
     beside = np.concatenate([beside_neighbours(one.loop) for one in timed]) if timed else np.empty((0, ranks))
-    found = regular(list(_series(timed, told, beside)), _LEAST_SHARE * float(np.median(times.max(axis=1))))
+    found = regular(list(_series(timed, told, beside)), _LEAST_SHARE * float(np.median(lengths)))
     if found is None or np.count_nonzero(numbers % found[0] == found[1]) < LEAST_TIMES:
         return None
     every, phase = found
@@ -93,7 +94,7 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
     rest = ~np.isin(numbers % every, long)
     if not rest.any():  # ranks that take turns in a short period: nobody's steps are as usual
         return None
-    usual = float(np.median(times[rest].max(axis=1)))
+    usual = float(np.median(lengths[rest]))
     if excess[phase].max() < _LEAST_SHARE * usual:
         return None
     first, rank = _begun(late, phase)
