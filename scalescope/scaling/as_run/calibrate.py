@@ -43,6 +43,9 @@ ON_DEVICES = 0.025
 EACH_ACTIVITY_NS = 700.0
 #: Beside the one at the highest scale; most are there after one or two.
 _MOST_REPLAYS = 10
+#: Devices that bound a step are not so many times slower while nobody records them: 1.07 to 1.12 times at their power
+#: limit, on H200.
+_FAR_LONGER = 1.15
 #: Of devices' paces that are tried.
 _MOST_PACES = 3
 #: Operators are no quicker than so many times as long as recorded: what a step is longer by beyond that, others make.
@@ -174,7 +177,8 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
     # from here on its devices bound the step, as far as their own pace is known
     slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
     at_device = shortest * (1 + NEAR / 2) if replays.copies else slower  # which is the pace that was fitted to it
-    fitted = least > slower
+    # nor is a step that its devices bound so much longer than them, however little is known how long it is
+    fitted = least > slower or (not replays.cost.inside.size and 1e6 * untraced_ms.value > _FAR_LONGER * shortest)
     if not fitted:  # hosts are not blamed for what devices differ by themselves
         scale = _beyond(replays, terms, max(most, at_device), max(untraced_ms.value * 1e6, at_device))
         replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))

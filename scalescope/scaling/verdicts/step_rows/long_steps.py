@@ -46,7 +46,17 @@ def long_steps(steady: Sequence[StepRow]) -> LongSteps | None:
     lengths = [row.length_ms for row in steady]
     if len(lengths) < 2 * _LEAST:
         return None
-    typical = min(statistics.median(lengths), _while_hardly_loading(steady))
+    typical, hardly_loading = statistics.median(lengths), _while_hardly_loading(steady)
+    found = _beyond(steady, min(typical, hardly_loading))
+    # steps in which hosts hardly load are a yardstick for those that wait for batches alone: others of a job whose pace
+    # varies are the quick ones by chance
+    waits = found is not None and found.cause == "loading"
+    return found if waits or typical <= hardly_loading else _beyond(steady, typical)
+
+
+def _beyond(steady: Sequence[StepRow], typical: float) -> LongSteps | None:
+    """Return what steps cost that are long beside a typical one, ms."""
+    lengths = [row.length_ms for row in steady]
     excess = [length - typical if length > _LONG * typical else 0.0 for length in lengths]
     count = sum(ms > 0 for ms in excess)
     mean, mean_step = statistics.fmean(excess), statistics.fmean(lengths)
