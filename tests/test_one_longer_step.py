@@ -49,7 +49,7 @@ def test_a_host_that_stands_still_for_most_of_a_step_once_is_told_with_how_often
     assert (stall.code, stall.rank, stall.low_ms) == ("host_stall", 0, 0.0)
     verdict = run_verdict(run)
     assert ": one step of 7 took 75.0 ms longer on rank 0, which tells nothing of the others. " in verdict.headline
-    assert "In 1 of 7 profiled steps its host" in verdict.headline and "may cost" not in verdict.headline
+    assert "In 1 of 7 profiled steps (24) its host" in verdict.headline and "may cost" not in verdict.headline
     assert verdict.advice.startswith("profile more steps") and verdict.advice_title == "What may help most"
     assert "no single cause" not in verdict.text and "operators themselves" not in verdict.text, verdict.text
 
@@ -142,6 +142,6 @@ def test_what_a_window_met_once_and_none_of_many_other_steps_has_is_no_rank_s_wo
     assert (found.code, found.rank) == (code, None if code == "unsteady" else 0)
     if code == "unsteady":
         assert found.ms == pytest.approx(2 * 90 / 62, rel=0.02) and found.low_ms == 0.0
-        assert "in 2 of 10 profiled steps, and in none of the job's 52 others" in because(found).lower()
+        assert "in 2 of 10 profiled steps (26 and 27), and in none of the job's 52 others" in because(found)
     else:
         assert found.ms == pytest.approx(18.0, rel=0.05)

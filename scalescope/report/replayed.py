@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds, ordinal
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms, told_steps
+from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms, told_numbers, told_steps
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LongAmong:
     """How many of the steps that figures are of are longer as one is every so often, and by how much these all are."""
 
     count: int
-    every: int
+    every: int | None  # None: they came once
     longer_ms: float  # the mean step, for them
 
     @property
@@ -47,6 +47,8 @@ class LongAmong:
     @property
     def without(self) -> str:
         """What is left out where they are."""
+        if self.every is None:
+            return f"without what {counted(self.count, 'step')} took longer for once"
         return f"without what every {ordinal(self.every)} step takes longer"
 
     def of(self, beyond_ms: float) -> str:
@@ -59,8 +61,10 @@ class LongAmong:
 
 
 def long_among(run: RunAnalysis) -> LongAmong | None:
-    """Return which of the steps that figures are of are longer as one is every so often; None where none is, or where
-    such cost too little to be told."""
+    """Return which of the steps that figures are of are longer as one is every so often, or came once; None where none
+    is, or where such cost too little to be told."""
+    if run.once is not None and (among := [step for step in told_numbers(run) if step in run.once.steps]):
+        return LongAmong(len(among), None, longer_for_long_ones_ms(run))
     (_, count), found = told_steps(run), run.recurring
     if found is None or not count or not found.is_worth_a_word:
         return None

@@ -38,6 +38,7 @@ from scalescope.scaling.answer_steps import (
     GrowingSteps,
     LongerSteps,
     MoreWindows,
+    OnceSteps,
     RecurringSteps,
     StepTimes,
     Throughput,
@@ -329,6 +330,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     fewer_recorded: FewerRecorded | None = None  # steps than the window was to; None: not so, or not known
     longer: LongerSteps | None = None  # they are of steps that had become longer
     recurring: RecurringSteps | None = None  # steps that are longer every so often, in the window or not
+    once: OnceSteps | None = None  # steps of the window that are far longer, as none of the job's own is
     growing: GrowingSteps | None = None  # each step is longer than the one before
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []

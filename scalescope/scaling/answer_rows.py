@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from scalescope.scaling.finding import LoopPlace
+
 #: The parts of a rank's window, in the order in which they are shown. They add up to the window exactly.
 PARTS = (
     "compute",
@@ -100,6 +102,14 @@ class RankSplit(Split, kw_only=True):
     before_window_ms: float  # activity launched before the window opened
 
 
+class StoodStill(msgspec.Struct, kw_only=True, frozen=True):
+    """For how long nothing is recorded of a rank's host at one place in the loop, in one step."""
+
+    ms: float  # all together
+    before: str  # the operator that comes after the longest stretch of it; "": none does
+    place: LoopPlace | None = None  # None: not known
+
+
 class StepSplit(Split, kw_only=True):
     """One rank in one step."""
 
@@ -107,6 +117,8 @@ class StepSplit(Split, kw_only=True):
     open_ended: bool = False  # the last step ends at its last linked activity
     kind: str | None = None  # of a server's iteration: prefill, decode or mixed
     host_pace: float | None = None  # how many times as long its operators take on the host as in the median step
+    core_wait_ms: float | None = None  # by the job's own row of it: ready to run, while others had its core
+    stood: StoodStill | None = None  # where that is a good part of it
 
 
 class Collective(msgspec.Struct, kw_only=True):

@@ -3,6 +3,7 @@
 Conventions are those of answer.py.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -94,6 +95,14 @@ class RankInSteps(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
 
 
+class CoresTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """From which step on ranks wait for cores far longer than before, or far less: others came, or went."""
+
+    step: int
+    before_ms: float  # what the rank that waits most does so in a typical step before, and from then on
+    after_ms: float
+
+
 class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     """How long ranks were ready to run in steady steps, and waited for a core: of CPUs, where their hosts tell it."""
 
@@ -112,6 +121,7 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     )
     own_thread: str | None = None  # the busiest one of Python's own beside that rank's loop, by its name
     own_thread_cores: float | None = None  # that it uses
+    since: CoresTaken | None = None  # None: they wait alike in all of the run, or now and then
 
     @property
     def has_too_many_threads(self) -> bool:
@@ -272,6 +282,26 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     def begins_in(self, step: int) -> bool:
         """Tell whether it begins in a step."""
         return self.every > 1 and step % self.every == self.phase
+
+
+#: What a rank does in a step by itself, and not for another: parts of PARTS.
+OwnPart = Literal["compute", "idle_data", "idle_launch"]
+
+
+class OnceSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Profiled steps in a row that are far longer than the others, as none of the job's own many is: they came once."""
+
+    steps: list[int]
+    rank: int | None  # whose they are; None: all ranks'
+    part: OwnPart  # what is longer in them
+    each_ms: float  # by how much, each
+    of: int  # profiled steps that were looked at
+    others: int  # the job's own beside those
+    waited_ms: float | None = None  # what of that their ranks wait for cores; None: nothing tells
+
+    def longer_ms(self, told: Sequence[int]) -> float:
+        """Return by how much the mean of these steps is longer for those among them, ms."""
+        return self.each_ms * sum(step in self.steps for step in told) / len(told) if told else 0.0
 
 
 class GrowingSteps(msgspec.Struct, frozen=True, kw_only=True):

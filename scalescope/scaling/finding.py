@@ -221,6 +221,9 @@ NOT_IN_STEPS = "not_in_steps"  # … and in none of the job's own `value` steps 
 EVERY = "every_so_many_steps"  # … and that it comes back: it takes `ms` in every `value`-th step
 #: Evidence of which steps have it, where few do and no period is known: `value` is one's place among them, from 1 on.
 AT_STEP = "at_step"
+STEP_NUMBER = "step_number"  # … or by the number that the job counts it with
+WAITED_THERE = "waited_for_cores_there"  # … by how much longer its ranks wait for a core there (ms), by their rows
+STOOD_BEFORE = "stood_before"  # … where nothing is recorded of its host meanwhile: the operator after that follows
 #: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`
 #: how many there are a step; the name ends with the operator before them.
 EACH_PASS = "each_pass_after"
@@ -230,8 +233,7 @@ CORES_BY_TURNS = "cores_by_turns"
 #: Evidence of loops of Python, `calls` and `ms` a step: how many operators of a step's one runs, and what lies between
 #: them (the name ends with what is before it); how many values are read one by one, and what that takes.
 LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
-#: Evidence that all hosts stand still before a step's first operator, where nothing says what loads: most likely that
-#: does.
+#: Evidence that all hosts stand still before a step's first operator: most likely they load, though nothing says so.
 MAY_LOAD = "may_load"
 #: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
 LOCK_WAITS = "lock_waits"
@@ -251,7 +253,7 @@ LATE = "late_in_all_steps"
 NO_TRACE = "no_trace"
 #: The figure of what threads that run no operators launch in the same process, a rank and step.
 BESIDE = "launched_beside"
-#: The figure of waits of all hosts for their devices, a step: by those a stall of one host shows, which else they hide.
+#: The figure of waits of all hosts for their devices, a step: by those a stall of one host shows, else hidden.
 SHOWN_BY_WAITS = "shown_by_waits"
 #: The figure of launching that costs nothing as long as devices do what they need not.
 HIDDEN = "hidden_by_devices"
@@ -263,8 +265,7 @@ ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "t
 READ_VALUES = "read_values"
 #: The figure of how often a step a rank launches what goes round in its loops over time, and how often the others do.
 ROUNDS = "rounds_of_loops"
-#: Figures: how many times the others' inputs a rank computes on, by shapes or as its script told; and how many times
-#: what it computes in one step it does in another.
+#: How many times the others' inputs a rank has, by shapes or its script; how many times one step's work another has.
 INPUTS, LOADS = "times_the_inputs", "times_the_load"
 #: What goes with a cause whose bound is more than it is seen to take: waits behind it, or launches that others hide.
 GOES_WITH_IT = "goes_with_it"
@@ -345,9 +346,8 @@ def ranks_of(finding: Finding) -> tuple[int, ...]:
 
 
 def evened_out(finding: Finding) -> Finding | None:
-    """Return what comes of it where the other ranks take over what a finding's ranks have more of: these become longer
-    by their part, and of two ranks half of the cost comes back, of n of which one has more (n-1)/n. None where its
-    remedy spreads nothing.
+    """Return what comes of it where the other ranks take over what a finding's ranks have more of: these become longer,
+    and of n ranks of which one has more (n-1)/n of the cost comes back. None where its remedy spreads nothing.
     """
     remedy, ms, own = finding.remedy, finding.ms, len(ranks_of(finding))
     if remedy is None or remedy.cure not in EVENS_OUT or not remedy.size or ms is None or not 0 < own < remedy.size:

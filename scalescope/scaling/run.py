@@ -24,6 +24,7 @@ from scalescope.scaling.rank.records.record import MOST_RANKS
 from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.flight import read_flight
+from scalescope.scaling.verdicts.step_rows.in_window import once_steps
 from scalescope.scaling.verdicts.step_rows.steady import add_steps, rows_of_answer
 
 
@@ -196,6 +197,7 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.quality.reasons.append(f"steps.jsonl: {error}")
         rows = []
     add_steps(analysis, rows_of_answer(analysis, rows))
+    analysis.once = once_steps(analysis)
     settings = _settings(folder)
     analysis.fewer_recorded = fewer_recorded(analysis, settings, rows, _recording(folder))
     analysis.more_windows = more_windows(settings) if analysis.origin == "job" else None

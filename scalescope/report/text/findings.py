@@ -9,6 +9,7 @@ from scalescope.report.drawing.numbers import about, capitalized, milliseconds, 
 from scalescope.report.text.codes.compute import mostly_compute
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several, rare_steps_of
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
+from scalescope.report.text.codes.once import is_known_once, once_sentences
 from scalescope.report.text.codes.table import CODES, which_are_long
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.late.together import (
@@ -244,6 +245,8 @@ def headline(
     if is_within_noise(finding) and is_certain(finding):
         how_much = _HOW_MUCH.get(finding.code, "how much, the noise hides")
         return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; {how_much}."
+    if is_known_once(finding):
+        return f"{once_sentences(finding)}."
     if is_within_noise(finding) and is_once(finding):
         return f"{with_cause(_one_step_of(finding), because(finding))}."
     if is_within_noise(finding):

@@ -36,9 +36,11 @@ def why_unsteady(runs: Sequence[RunAnalysis]) -> str:
 
 
 def why_one_is_unsteady(run: RunAnalysis) -> str:
-    """Return the same of one run, on whatever it ran; "" where its rows do not tell what its steps differ by."""
+    """Return the same of one run, on whatever it ran; "" where its rows do not tell what its steps differ by, or what
+    came once in them is most of that, and told.
+    """
     apart = _apart(run)
-    if apart is None:
+    if apart is None or run.once is not None:
         return ""
     if apart.is_by_core_waits:
         return _waited(milliseconds(apart.waits_ms))

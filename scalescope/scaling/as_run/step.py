@@ -13,7 +13,7 @@ from scalescope.records.statistics import half_of_mean
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
-from scalescope.scaling.answer_steps import StepTimes
+from scalescope.scaling.answer_steps import OnceSteps, StepTimes
 from scalescope.scaling.as_run.apart import is_apart
 from scalescope.scaling.as_run.calibrate import ON_DEVICES, Calibration, calibrate
 from scalescope.scaling.as_run.kinds import replayed_kinds
@@ -89,7 +89,9 @@ def find_contradiction(analysis: RunAnalysis, off_ms: float = 0.0) -> None:
     short, long = as_run.reason == "not_reached", as_run.reason == "untraced_longer"
     shortest, longest = 0.0, 0.0
     if as_run.step_ms is not None:
-        shortest, longest = as_run.step_ms / (1 + off_ms / as_run.step_ms), as_run.step_ms + off_ms
+        # what came once is in no step that was told
+        usual_ms = as_run.step_ms - (0.0 if analysis.once is None else analysis.once.longer_ms(as_run.step_numbers))
+        shortest, longest = usual_ms / (1 + off_ms / usual_ms), usual_ms + off_ms
         # recording may cost less than is known of it: a step that may be as short as the traced one contradicts nothing
         traced_ms = analysis.replay.traced_ms if analysis.replay is not None else 0.0
         long = long and as_run.untraced_ms.low > max(longest, traced_ms)
@@ -125,14 +127,20 @@ def _least_ms(activity: str, as_run: AsRun, ranks: Sequence[Split]) -> float:
     return 0.0 if as_run.recording_at_most_ms is None else max(0.0, busiest - as_run.recording_at_most_ms)
 
 
-def spread_ms(replayer: Replayer) -> float:
-    """Return by how much the mean of a run's steps may be off that of the few replayed ones, ms, however even."""
-    steps = _steps_ms(replayer)
+def spread_ms(replayer: Replayer, once: OnceSteps | None = None) -> float:
+    """Return by how much the mean of a run's steps may be off that of the few replayed ones, ms, however even.
+
+    `once`: those that are known to have come once, which are left out with the ones in which others wait for them.
+    """
+    steps = _steps_ms(replayer, once)
     return half_of_mean(steps) if len(steps) >= _FEWEST else 0.0
 
 
-def _steps_ms(replayer: Replayer) -> list[float]:
-    return [statistics.fmean(of_ranks) / 1e6 for of_ranks in zip(*replayer.base.values(), strict=False)]
+def _steps_ms(replayer: Replayer, once: OnceSteps | None) -> list[float]:
+    steps = [statistics.fmean(of_ranks) / 1e6 for of_ranks in zip(*replayer.base.values(), strict=False)]
+    odd = set() if once is None else {*once.steps, *(step + 1 for step in once.steps)}
+    numbers = replayer.graph.step_numbers
+    return [ms for at, ms in enumerate(steps) if at >= len(numbers) or numbers[at] not in odd]
 
 
 def mark_unsteady(analysis: RunAnalysis) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.answer_steps import OnceSteps, RecurringSteps
 from scalescope.scaling.costs.interval import Interval
 
 
@@ -16,6 +16,7 @@ class Untraced(msgspec.Struct, frozen=True):
     source: Literal["steps", "given", "metadata"]
     job_ms: float | None = None  # the median of all steady steps, where `step_ms` is of those beside the window
     recurring: RecurringSteps | None = None  # the job's that are longer every so often, which are in neither
+    once: OnceSteps | None = None  # steps of the window that came once, which are in neither
     longer_ms: float = 0.0  # what such among the replayed steps add to their mean
 
     @property
@@ -30,8 +31,10 @@ def with_its_long_ones(untraced: Untraced, steps: Sequence[int]) -> Untraced:
 
     The medians that tell it are of those between: what the longer ones add to a mean is no slower operator's.
     """
-    often = untraced.recurring
-    if often is None or not steps:
+    often, once = untraced.recurring, untraced.once
+    if not steps or (often is None and once is None):
         return untraced
-    count = sum(often.begins_in(step) for step in steps)
-    return msgspec.structs.replace(untraced, longer_ms=often.longer_ms * count / len(steps))
+    longer_ms = 0.0 if once is None else once.longer_ms(steps)
+    if often is not None:
+        longer_ms += often.longer_ms * sum(often.begins_in(step) for step in steps) / len(steps)
+    return msgspec.structs.replace(untraced, longer_ms=longer_ms)

@@ -137,7 +137,10 @@ def _add(
         return
     analysis.replay = replayer.replay
     replays: list[Replays] = []  # of the step without recording, whichever untraced one it is held against
-    analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or (), replays)
+    untraced_own = untraced or untraced_of_run(target.path)
+    if untraced_own is not None and untraced_own.source == "steps":
+        untraced_own = msgspec.structs.replace(untraced_own, once=analysis.once)
+    analysis.as_run = take_recording_out(replayer, untraced_own, host or (), replays)
     find_contradiction(analysis, _off_ms(analysis, replayer))
     if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
         # where the traces end on the other side, a step tells that they contradict there
@@ -171,7 +174,7 @@ def _off_ms(analysis: RunAnalysis, replayer: Replayer) -> float:
 
     The job's own steps may be by what as many in a row of them differ from all, too.
     """
-    own, times = spread_ms(replayer), analysis.step_times
+    own, times = spread_ms(replayer, analysis.once), analysis.step_times
     if analysis.as_run is None or analysis.as_run.untraced_by != "steps" or times is None:
         return own
     return max(own, times.placebo_ms or 0.0)

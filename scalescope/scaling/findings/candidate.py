@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -41,8 +41,12 @@ def share_ms(analysis: RunAnalysis, part: str) -> float:
 
 
 def is_a_longer_one(analysis: RunAnalysis, step: int) -> bool:
-    """Tell whether a step is one of those that are longer every so often, for enough to be told by themselves."""
+    """Tell whether a step is one of those that are longer every so often, for enough to be told by themselves, or of
+    those that came once.
+    """
     often = analysis.recurring
+    if analysis.once is not None and step in analysis.once.steps:
+        return True
     return often is not None and often.is_worth_a_word and often.has(step)
 
 
@@ -124,11 +128,16 @@ class Scene:
     @property
     def longest_between_usual_ms(self) -> float:
         """The same in the steps that are not longer every so often, where the window holds some that are."""
-        if not any(is_a_longer_one(self.analysis, one.step) for one in self.analysis.steps):
-            return math.inf
+        longer = {one.step for one in self.analysis.steps if is_a_longer_one(self.analysis, one.step)}
+        return self.longest_between_without_ms(longer) if longer else math.inf
+
+    def longest_between_without_ms(self, steps: Container[int]) -> float:
+        """Return for how long a rank's host does other things than it computes with, ms in the mean of the other steps,
+        where that is longest.
+        """
         own: dict[int, list[float]] = {}
         for one in self.analysis.steps:
-            if not one.open_ended and not is_a_longer_one(self.analysis, one.step):
+            if not one.open_ended and one.step not in steps:
                 own.setdefault(one.rank, []).append(one.idle_launch_ms)
         return max(map(statistics.fmean, own.values()), default=math.inf)
 

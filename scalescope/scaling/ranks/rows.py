@@ -3,12 +3,16 @@
 from collections.abc import Mapping, Sequence
 
 from scalescope.records.operations import bus_factor
-from scalescope.scaling.answer_rows import Collective, RankSplit, StepSplit
+from scalescope.scaling.answer_rows import Collective, RankSplit, StepSplit, StoodStill
+from scalescope.scaling.evidence.gaps import PlacedGaps
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.ranks.matching import Match
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.ranks.waits import MatchedWait
+
+#: From this share of its step on, what a host does unrecorded at one place in the loop is told with the step.
+_MUCH_OF_IT = 0.25
 
 
 def rank_split(rank: int, summary: RankSummary, whole: Partition, steps: int) -> RankSplit:
@@ -38,6 +42,7 @@ def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> 
         open_ended=last and windows.open_ended,
         kind=kinds[number] if number < len(kinds) else None,
         host_pace=_pace(summary, number),
+        stood=_stood(summary, number, part.window),
     )
 
 
@@ -47,6 +52,26 @@ def _pace(summary: RankSummary, number: int) -> float | None:
     if host is None:
         return None
     return next((pace / 100 for step, pace in zip(host.steps, host.paces, strict=False) if step == number), None)
+
+
+def _stood(summary: RankSummary, number: int, window_ns: int) -> StoodStill | None:
+    """Return where in the loop a rank's host does nothing recorded for longest in a step; None where that is not long.
+
+    What it does there may run an operator now and then, as saving does: all of one place in the loop is one.
+    """
+    host = summary.host_evidence
+    if host is None or number not in host.steps:
+        return None
+    at = host.steps.index(number)
+    places: dict[str, list[PlacedGaps]] = {}
+    for one in host.gaps.places:
+        places.setdefault(one.within or one.opens or one.place.after, []).append(one)
+    longest = max(places.values(), key=lambda own: sum(one.ns[at] for one in own), default=[])
+    taken_ns = sum(one.ns[at] for one in longest)
+    if not longest or taken_ns < _MUCH_OF_IT * window_ns:
+        return None
+    first = longest[0]
+    return StoodStill(ms=taken_ns / 1e6, before=first.opens or first.place.after, place=first.within)
 
 
 def _milliseconds(part: Partition) -> dict[str, float]:

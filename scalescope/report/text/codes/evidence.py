@@ -1,6 +1,6 @@
 """A finding's evidence, row by row, for the sentences made of it."""
 
-from scalescope.report.drawing.numbers import milliseconds, rank_list
+from scalescope.report.drawing.numbers import listing, milliseconds, rank_list
 from scalescope.scaling.finding import (
     GOES_WITH_IT,
     IN_STEPS,
@@ -8,6 +8,8 @@ from scalescope.scaling.finding import (
     LOADER_WORKERS,
     NOT_IN_STEPS,
     STEADY_STEPS,
+    STEP_NUMBER,
+    WAITED_THERE,
     EvidenceRow,
     Finding,
     is_of_one_step,
@@ -17,6 +19,10 @@ from scalescope.scaling.finding import (
 
 #: A cost that is larger than its cause by more than this share says why.
 _BEYOND = 0.05
+#: So many steps in a row are named one by one; more by their ends.
+_A_ROW = 2
+#: Less of what steps take longer than this share is not worth a word.
+_HARDLY = 0.1
 
 
 def row_of(finding: Finding, name: str) -> EvidenceRow | None:
@@ -104,8 +110,27 @@ def in_some_steps(finding: Finding) -> tuple[str, str] | None:
     if is_of_one_step(finding):
         return None  # beside which there are no others
     none = row_of(finding, NOT_IN_STEPS)
+    which = f" ({numbers})" if (numbers := numbers_of(finding)) else ""
     beside = f", and in none of the job's {none.value:.0f} others," if none is not None and none.value else ""
-    return f"in {row.calls:.0f} of {row.value:.0f} profiled steps{beside}", milliseconds(row.ms)
+    return f"in {row.calls:.0f} of {row.value:.0f} profiled steps{which}{beside}", milliseconds(row.ms)
+
+
+def numbers_of(finding: Finding) -> str:
+    """Return the numbers of the steps that have a cause, a row of them by its ends; "" where they are not told."""
+    at = [round(row.value) for row in finding.evidence if row.name == STEP_NUMBER and row.value is not None]
+    if len(at) > _A_ROW and at[-1] - at[0] == len(at) - 1:
+        return f"{at[0]} to {at[-1]}"
+    return listing([str(step) for step in at])
+
+
+def waited_there(finding: Finding) -> str:
+    """Return what of longer steps their ranks waited for a core, after a comma; "" where nothing tells."""
+    waited, row = row_of(finding, WAITED_THERE), row_of(finding, IN_STEPS)
+    if waited is None or waited.ms is None or row is None or row.ms is None:
+        return ""
+    if waited.ms < _HARDLY * row.ms:
+        return ", and waits for no core"
+    return f", and waits {milliseconds(min(waited.ms, row.ms))} of that for a core, which others have"
 
 
 def rare_steps_of(finding: Finding) -> EvidenceRow | None:

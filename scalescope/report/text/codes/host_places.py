@@ -59,6 +59,11 @@ def placed(row: EvidenceRow, *, on_cpu: bool = True) -> str:
     return f"{told} ({beside})" if beside else told
 
 
+def in_loop(place: LoopPlace | None, before: str) -> str:
+    """Return where in the loop something lies, or before which operator where that is not known."""
+    return _IN_LOOP[place][0] if place is not None else f"before {called(before or 'the end of the step')}"
+
+
 def called(place: str) -> str:
     """Return what a loop calls at a place, as its writer would say it; an operator's name where nothing else tells."""
     return _CALLED.get(place, place)

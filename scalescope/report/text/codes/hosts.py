@@ -15,8 +15,9 @@ from scalescope.report.text.codes.evidence import (
     is_on_cpu,
     long_steps_of,
     row_of,
+    waited_there,
 )
-from scalescope.report.text.codes.host_places import called, each_pass, lock_waits, placed
+from scalescope.report.text.codes.host_places import called, each_pass, in_loop, lock_waits, placed
 from scalescope.scaling.finding import (
     ANOMALY,
     AT_STEP,
@@ -37,11 +38,12 @@ from scalescope.scaling.finding import (
     OWN_THREAD,
     READ_VALUES,
     SHOWN_BY_WAITS,
+    STOOD_BEFORE,
     EvidenceRow,
     Finding,
     is_of_one_step,
 )
-from scalescope.scaling.findings.of_rows.core_waits import COMES_BACK, is_wait_for_cores
+from scalescope.scaling.findings.of_rows.core_waits import COMES_BACK, SINCE_STEP, is_wait_for_cores
 from scalescope.scaling.findings.of_rows.own_workers import WORKERS_MAY_HAVE, waits_for_workers
 
 #: Of what lasts so many times as long as it costs, most is no matter of what it is told of.
@@ -120,6 +122,21 @@ def _shared_with_workers(finding: Finding) -> str:
 _UNRECORDED = "(sleep, I/O, Python, a lock)"
 
 
+#: So much of what a step takes longer is all of it.
+_NEARLY = 0.95
+
+
+def stood_there(finding: Finding) -> str:
+    """Return for how long of a longer step its host does nothing recorded, and where, after a colon; "": not told."""
+    row = next((one for one in finding.evidence if one.name.startswith(STOOD_BEFORE)), None)
+    if row is None or row.ms is None:
+        return ""
+    where = in_loop(row.place, row.name.removeprefix(STOOD_BEFORE).strip())
+    longer = row_of(finding, IN_STEPS)
+    much = "all" if longer is not None and row.ms >= _NEARLY * (longer.ms or 0.0) else milliseconds(row.ms)
+    return f", {much} of it {where}, as where it saves or logs"
+
+
 def stall(finding: Finding) -> str:
     row = first_of(finding, "figure")
     if row is None or row.ms is None:
@@ -134,7 +151,8 @@ def stall(finding: Finding) -> str:
         does = host_does(finding, "do nothing that is recorded", "does nothing that is recorded")
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
         keeps = host_does(finding, "keep", "keeps")
-        return f"{some[0]} {keeps} nothing running for {some[1]} longer than in the others"
+        longer = f"{some[0]} {keeps} nothing running for {some[1]} longer than in the others"
+        return f"{longer}{stood_there(finding)}{waited_there(finding)}"
     nothing = f"{does} for {milliseconds(row.ms)}"
     if is_of_one_step(finding) or finding.backed == "bound":
         beside = f" a step, the others' for {milliseconds(row.others_ms)} at most" if row.others_ms is not None else ""
@@ -206,6 +224,16 @@ _MOSTLY = 0.5
 
 
 def _waits_for_cores(finding: Finding) -> str:
+    """Return that ranks wait for cores, since when, and what is known of who has them."""
+    since = row_of(finding, SINCE_STEP)
+    told = _who_has_cores(finding)
+    if since is None or since.value is None:
+        return told
+    then, before = milliseconds(since.ms or 0.0), milliseconds(since.others_ms or 0.0)
+    return f"since step {since.value:.0f} {told}: {then} a step, and {before} before"
+
+
+def _who_has_cores(finding: Finding) -> str:
     """Return that ranks wait for cores, and what is known of who has them."""
     threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
     waiting = host_does(finding, "could run, and wait", "could run, and waits")

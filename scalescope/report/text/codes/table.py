@@ -14,6 +14,7 @@ from scalescope.report.text.codes.evidence import (
     longer,
     rare_steps_of,
     row_of,
+    waited_there,
 )
 from scalescope.report.text.codes.exchanges import (
     bubble,
@@ -42,7 +43,6 @@ from scalescope.scaling.finding import (
     LAUNCHES_DIFFER,
     LOADS,
     NO_TRACE,
-    NOT_IN_STEPS,
     Code,
     EvidenceRow,
     Finding,
@@ -87,6 +87,14 @@ def which_are_long(finding: Finding, long: EvidenceRow) -> str:
     return f"{long.calls:.0f} of {long.value:.0f} steps{which} {takes} {each} longer than the others{by}"
 
 
+#: What a rank does for longer in some steps, by what is longer.
+_DOES_LONGER = {
+    "compute": "computes for {}",
+    "idle_data": "loads data for {}",
+    "idle_launch": "keeps nothing running {}",
+}
+
+
 def _unsteady(finding: Finding) -> str:
     if (long := long_steps_of(finding)) is not None:
         often = ", nor so few how often they come" if rare_steps_of(finding) is not None else ""
@@ -102,10 +110,11 @@ def _unsteady(finding: Finding) -> str:
         whose = row_of(finding, LATE_RANK)
         host = "every host" if whose is None or whose.value is None else f"rank {whose.value:.0f}'s host"
         return f"{some[0]} {host} takes {slowed.value:.1f} times as long for everything, as where other work slows it"
-    if row_of(finding, NOT_IN_STEPS) is not None and (some := in_some_steps(finding)) is not None:
-        whose = row_of(finding, LATE_RANK)
+    if (some := in_some_steps(finding)) is not None:
+        whose, longer_by = row_of(finding, LATE_RANK), first_of(finding, "figure")
         who = "every rank" if whose is None or whose.value is None else f"rank {whose.value:.0f}"
-        return f"{some[0]} {who} takes {some[1]} longer, as where other work slows a machine for once"
+        does = _DOES_LONGER.get(longer_by.name if longer_by is not None else "", "takes {}")
+        return f"{some[0]} {who} {does.format(some[1])} longer{waited_there(finding)}"
     row = row_of(finding, "step_spread")
     if row is not None and row.share is not None:
         if (unlike := row_of(finding, LAUNCHES_DIFFER)) is not None:

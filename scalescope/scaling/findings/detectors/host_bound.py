@@ -16,17 +16,20 @@ _ONE_STEPS = 0.5
 def host_bound(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where devices stand idle because nothing was launched."""
     whole = scene.share_ms("idle_launch")
-    of_any = _share_of_any_step(scene)
+    of_any, without = _share_of_any_step(scene)
     idle = whole * of_any
     if scene.worth_a_look(idle):
         if scene.replayer.on_cpu:  # where it costs no more than the host that comes latest does besides
             idle = min(of_any * scene.longest_between_ms, scene.longest_between_usual_ms)
+            if without:  # what one rank has in one step is no part of any other's
+                idle = min(idle, scene.longest_between_without_ms(without))
         row = EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms)
         yield replace(_candidate(scene, (row,)), most_ms=idle if of_any < 1 else None)
 
 
-def _share_of_any_step(scene: Scene) -> float:
-    """Return how much of the idle time is there without the steps that have another cause of theirs.
+def _share_of_any_step(scene: Scene) -> tuple[float, set[int]]:
+    """Return how much of the idle time is there without the steps that have another cause of theirs, and which these
+    are.
 
     Launching takes as long in each step. What one step alone has (a checkpoint, a stall), or those have that all of the
     job's rows tell to be longer every so often, is no matter of launches.
@@ -36,14 +39,16 @@ def _share_of_any_step(scene: Scene) -> float:
         if not one.open_ended:
             by_step[one.step] = by_step.get(one.step, 0.0) + one.idle_launch_ms
     total = sum(by_step.values())
-    others = [ms for step, ms in by_step.items() if not is_a_longer_one(scene.analysis, step)]
-    if len(others) == len(by_step):
-        *others, most = sorted(by_step.values()) or (0.0,)
-        if not others or most - max(others) <= _ONE_STEPS * total:
-            return 1.0
-    if not others or not total:
-        return 1.0
-    return min(1.0, sum(others) / len(others) / (total / len(by_step)))
+    longer = {step for step in by_step if is_a_longer_one(scene.analysis, step)}
+    if not longer:
+        *others, most = sorted(by_step, key=lambda step: by_step[step]) or (0,)
+        if not others or by_step[most] - by_step[others[-1]] <= _ONE_STEPS * total:
+            return 1.0, set()
+        longer = {most}
+    usual = [ms for step, ms in by_step.items() if step not in longer]
+    if not usual or not total:
+        return 1.0, set()
+    return min(1.0, sum(usual) / len(usual) / (total / len(by_step))), longer
 
 
 def host_bound_behind(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -9,9 +9,12 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding import (
     BOUND_CORES,
+    IN_STEPS,
+    LATE_RANK,
     LOOPS_WAIT,
     OWN_THREAD,
     STEADY_STEPS,
+    WAITED_THERE,
     Cure,
     EvidenceRow,
     Finding,
@@ -24,11 +27,15 @@ from scalescope.scaling.findings.prices.may_go import without_others
 
 #: Evidence that ranks, ready to run, wait for a core: `ms` in the mean of `value` steady steps, of who waits most.
 RUN_DELAY = "run_delay"
+#: … and from which step on (`value`) they do so, where that changed: for `ms` then, and for `others_ms` before.
+SINCE_STEP = "since_step"
 #: Evidence where nothing is found on CPUs: whether ranks wait for cores, which count as compute, nothing tells.
 UNTOLD_CORES = "waits_for_cores_untold"
 #: What is known of who takes turns on the cores says more than for how long ranks wait for them.
 _KNOWN: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
 
+#: Steps are longer for waits for cores that are so much of what they take longer.
+_WHY_LONGER = 0.5
 #: Where threads are so many times as many as the cores, and one a rank is to be left, what loops wait for a core tells
 #: what they cost.
 _TIMES_THE_CORES = 2
@@ -61,6 +68,7 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
         return _as_weighed(findings, [_with_threads(one, waits) if one in same else one for one in findings])
     # the turns that a loader's workers may take are among what is waited for
     others = [without_others(one) for one in findings if one not in same and one.code != "nothing"]
+    others = [one for one in others if not _are_its_waits(one, own)]
     others = [left for one in others if (left := _beyond_waits(one, own, waits.mean_step_ms)) is not None]
     return _priced_first([own, *others])
 
@@ -93,6 +101,16 @@ def _is_worth_it(waits: CoreWaits) -> bool:
 def _is_the_same(one: Finding) -> bool:
     cure = one.remedy.cure if one.remedy is not None else None
     return one.code == "host_starved" and (cure != "free_interpreter" or is_wait_for_cores(one))
+
+
+def _are_its_waits(one: Finding, own: Finding) -> bool:
+    """Tell whether some of the profiled steps are longer for nothing but the waits for cores that all steps tell of."""
+    rows = {row.name: row for row in one.evidence}
+    long, waited, whose = rows.get(IN_STEPS), rows.get(WAITED_THERE), rows.get(LATE_RANK)
+    if one.code != "unsteady" or long is None or waited is None or not long.ms:
+        return False
+    theirs = own.rank is None or whose is None or whose.value == own.rank
+    return theirs and (waited.ms or 0.0) >= _WHY_LONGER * long.ms
 
 
 def _is_of_threads(one: Finding) -> bool:
@@ -172,6 +190,14 @@ def _binding(waits: CoreWaits) -> list[EvidenceRow]:
     return [] if bound is None else [EvidenceRow(kind="figure", name=BOUND_CORES, value=float(bound))]
 
 
+def _since(waits: CoreWaits) -> list[EvidenceRow]:
+    """Return from which step on they wait longer, or less, for how long then and before."""
+    since = waits.since
+    if since is None:
+        return []
+    return [EvidenceRow(kind="figure", name=SINCE_STEP, value=since.step, ms=since.after_ms, others_ms=since.before_ms)]
+
+
 def _finding(waits: CoreWaits) -> Finding:
     figures = [*_threads(waits), *_binding(waits)]
     alone: Cure = "core_for_rank" if waits.bound_cores is None else "more_cores_for_rank"
@@ -196,6 +222,7 @@ def _finding(waits: CoreWaits) -> Finding:
         evidence=(
             EvidenceRow(kind="figure", name=RUN_DELAY, ms=waits.ms, value=float(waits.steps)),
             EvidenceRow(kind="figure", name=STEADY_STEPS, ms=waits.mean_step_ms),
+            *_since(waits),
             *figures,
         ),
         remedy=remedy,

@@ -10,15 +10,19 @@ the moment at which the last rank first waits for the others.
 import statistics
 from collections.abc import Sequence, Set
 
+import numpy as np
+
 from scalescope.records.rows import StepRow
-from scalescope.records.steps.core_waits import waited_ms, without_waits_ms
-from scalescope.scaling.answer_steps import CoreWaits
+from scalescope.records.steps.core_waits import WAITS_FOR_CORES, waited_ms, without_waits_ms
+from scalescope.scaling.answer_steps import CoresTaken, CoreWaits
 from scalescope.scaling.verdicts.step_rows.late import half_by_stretches
 
 #: Of fewer steps nothing is told.
 _LEAST = 8
 #: A rank is named whose waits are so many times those of any other.
 _ALONE = 2.0
+#: A level is of so many steps at least, and so many of a level's steps are nearer to it than to the other one.
+_LEAST_LEVEL, _OF_A_LEVEL = 5, 0.9
 
 
 def core_waits(steady: Sequence[StepRow], rows: Sequence[StepRow], profiled: Set[int]) -> CoreWaits | None:
@@ -34,14 +38,15 @@ def core_waits(steady: Sequence[StepRow], rows: Sequence[StepRow], profiled: Set
     by_rank = _means(told)
     ms, usual = statistics.fmean(most), statistics.fmean(by_rank)
     mean_step = statistics.fmean(row.length_ms for row in told)
-    half = half_by_stretches(most)
+    recorded = [row for row in rows if row.step in profiled and len(row.run_delay_ms) in ranks]
+    since = _since([*told, *recorded])
+    half = _half(most, told, since)
     ascending = sorted(by_rank)
     alone = len(by_rank) > 1 and ascending[-1] >= _ALONE * ascending[-2]
     held_up = _held_up_ms(told) if alone else []
     low = usual - half
     if held_up:
-        low = max(low, statistics.fmean(held_up) - half_by_stretches(held_up))
-    recorded = [row for row in rows if row.step in profiled and len(row.run_delay_ms) in ranks]
+        low = max(low, statistics.fmean(held_up) - _half(held_up, told, since))
     return CoreWaits(
         ms=ms,
         low_ms=min(max(0.0, low), ms),
@@ -51,7 +56,47 @@ def core_waits(steady: Sequence[StepRow], rows: Sequence[StepRow], profiled: Set
         rank=by_rank.index(ascending[-1]) if alone else None,
         held_up_ms=statistics.fmean(held_up) if held_up else None,
         profiled_ms=_means(recorded),
+        since=since,
     )
+
+
+def _since(rows: Sequence[StepRow]) -> CoresTaken | None:
+    """Return from which step on ranks wait for cores far longer, or less, than before; None where they do alike.
+
+    Others came, or went, and stayed. Nearly all steps on each side are nearer its median than the other one's: steps
+    that wait now and then have no such place.
+    """
+    in_order = sorted(rows, key=lambda row: row.step)
+    waits = np.array([waited_ms(row) or 0.0 for row in in_order])
+    if len(waits) < 2 * _LEAST_LEVEL:
+        return None
+    at = max(
+        range(_LEAST_LEVEL, len(waits) - _LEAST_LEVEL + 1),
+        key=lambda at: at * (len(waits) - at) * (waits[:at].mean() - waits[at:].mean()) ** 2,
+    )
+    before, after = float(np.median(waits[:at])), float(np.median(waits[at:]))
+    step_ms = statistics.median(row.length_ms for row in in_order)
+    if abs(after - before) < WAITS_FOR_CORES * step_ms:
+        return None
+    middle = (before + after) / 2
+    sides = ((waits[:at] > middle) == (before > middle), (waits[at:] > middle) == (after > middle))
+    if min(float(side.mean()) for side in sides) < _OF_A_LEVEL:
+        return None
+    return CoresTaken(step=in_order[at].step, before_ms=before, after_ms=after)
+
+
+def _half(values: Sequence[float], told: Sequence[StepRow], since: CoresTaken | None) -> float:
+    """Return half of the 95% interval of the mean of what steady steps tell; where a level changed, without that, which
+    is no chance.
+    """
+    if since is None:
+        return half_by_stretches(values)
+    later = [row.step >= since.step for row in told]
+    level = {
+        one: statistics.fmean(ms for ms, is_later in zip(values, later, strict=True) if is_later == one)
+        for one in set(later)
+    }
+    return half_by_stretches([ms - level[one] for ms, one in zip(values, later, strict=True)])
 
 
 def _held_up_ms(told: Sequence[StepRow]) -> list[float]:

@@ -184,20 +184,29 @@ def told_usual_ms(run: RunAnalysis) -> float | None:
 
 
 def longer_for_long_ones_ms(run: RunAnalysis) -> float:
-    """Return by how much the step that figures are of is longer for those in it that are longer every so often, ms."""
+    """Return by how much the step that figures are of is longer for those in it that are longer every so often, ms.
+
+    Or that came once, which the job's other steps have none of either.
+    """
     steps, long = told_steps(run)
-    return run.recurring.longer_ms * long / steps if run.recurring is not None and steps else 0.0
+    often = run.recurring.longer_ms * long / steps if run.recurring is not None and steps else 0.0
+    return often + (run.once.longer_ms(told_numbers(run)) if run.once is not None else 0.0)
 
 
 def told_steps(run: RunAnalysis) -> tuple[int, int]:
     """Return how many steps figures are of, and how many of those are longer as one is every so often."""
+    told, found = told_numbers(run), run.recurring
+    return len(told), 0 if found is None else sum(found.begins_in(step) for step in told)
+
+
+def told_numbers(run: RunAnalysis) -> list[int]:
+    """Return which of the profiled steps figures are of."""
     told = sorted({one.step for one in run.steps})
     as_run = run.as_run
     if as_run is not None and as_run.ranks and as_run.steps and as_run.steps < len(told):
         within = [step for step in told if step + 1 in told]  # of an older answer: a window's last is not replayed
         told = as_run.step_numbers or (within if len(within) == as_run.steps else told)
-    found = run.recurring
-    return len(told), 0 if found is None else sum(found.begins_in(step) for step in told)
+    return told
 
 
 def is_of_other_steps(run: RunAnalysis) -> bool:

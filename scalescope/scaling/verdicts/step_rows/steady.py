@@ -116,6 +116,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     Steps that are longer every so often, for no loader's sake, are told by themselves, and are in neither. Where steps
     grow, both are of steps as they are where the profiled ones were.
     """
+    _add_core_waits(analysis, rows)
     measured = measured_steps(rows, [one.step for one in analysis.steps])
     steady = measured.steady
     analysis.growing, analysis.recurring = measured.growing, measured.recurring
@@ -168,6 +169,14 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         hfu_of_measured=median_of_known(row.hfu_of_measured for row in steady),
         joules_per_sample=median_of_known(row.joules_per_sample for row in steady),
     )
+
+
+def _add_core_waits(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
+    """Add to the profiled steps what each rank waited for a core in them, where their rows tell."""
+    waits = {row.step: row.run_delay_ms for row in rows if row.phase == "profile" and row.synchronised}
+    for one in analysis.steps:
+        told = waits.get(one.step, [])
+        one.core_wait_ms = max(0.0, told[one.rank]) if one.rank < len(told) else None
 
 
 def _late(analysis: RunAnalysis, every: Sequence[StepRow], steady: Sequence[StepRow]) -> LateInSteps | None:
