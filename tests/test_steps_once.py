@@ -11,6 +11,7 @@ from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding import is_now_and_then
 from tests.gloo_traces import GlooJob
 from tests.report_samples import run_with_traces
@@ -129,3 +130,14 @@ def test_what_computes_for_longer_once_is_not_laid_to_other_work_that_nothing_te
     assert "each of steps 26 to 28 took 130.0 ms longer than the job's 49 others" in told.text, told.text
     assert "Rank 0 computes for longer meanwhile, and waits for no core" in told.text, told.text
     assert "other work" not in told.text
+
+
+def test_what_came_once_is_in_no_part_that_a_comparison_lays_side_by_side(tmp_path: Path) -> None:
+    """*In ckpt a step has 29 ms more idle (host late) than in noneA*, of a run in which one step of 42 had 201 ms."""
+    for name, still in (("without", {}), ("with", {26: 210.0})):
+        _run(tmp_path / name, still, {}, {})
+    answer = compare_paths([tmp_path / "without" / "run"], [tmp_path / "with" / "run"])
+    late = [one for one in answer.parts if one.name == "idle_launch"]
+    assert all(one.within_noise and abs(one.change_ms) < 1.0 for one in late), late
+    told = [note for note in answer.notes if "step 26 took 210.0 ms longer on rank 0, once in 52 steps" in note]
+    assert told, answer.notes

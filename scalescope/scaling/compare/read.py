@@ -176,7 +176,7 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
     profiled, why = None, "has no traces"
     if _holds_any(folder.traces):
         try:
-            profiled = read_windows(path, untraced_of_run(path), jobs)
+            profiled = read_windows(path, untraced_of_run(path), jobs, rows)
             why = "has traces that hold too little"
         except UserError as error:
             why = f"has traces that cannot be used ({str(error).removeprefix(f'{path}: ')})"

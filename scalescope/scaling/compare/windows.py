@@ -8,9 +8,11 @@ from statistics import median
 import msgspec
 
 from scalescope.records.errors import UserError
+from scalescope.records.rows import StepRow
 from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Collective
+from scalescope.scaling.answer_steps import OnceSteps
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_traces
 from scalescope.scaling.as_run.untraced_step import Untraced
@@ -22,6 +24,9 @@ from scalescope.scaling.replay.load import Target, open_replayer
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
 from scalescope.scaling.trace.sources import Source, find_windows
+from scalescope.scaling.verdicts.step_rows.doubt import told_numbers
+from scalescope.scaling.verdicts.step_rows.in_window import once_steps
+from scalescope.scaling.verdicts.step_rows.steady import add_steps
 from scalescope.scaling.windows.kinds import by_kind
 
 
@@ -36,12 +41,14 @@ class Profiled(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-def read_windows(path: Path, untraced: Untraced | None, jobs: int | None = None) -> Profiled | None:
+def read_windows(
+    path: Path, untraced: Untraced | None, jobs: int | None = None, rows: Sequence[StepRow] = ()
+) -> Profiled | None:
     """Explain every window at a path; None where its traces say nothing that can be compared.
 
-    `untraced`: a step without a profiler, as the run's own rows tell. Raises UserError where there are no traces.
+    `untraced`: a step without a profiler, as the run's own `rows` tell. Raises UserError where there are no traces.
     """
-    found = [_explain(path, sources, untraced, jobs) for sources in find_windows(path)]
+    found = [_explain(path, sources, untraced, jobs, rows) for sources in find_windows(path)]
     usable, of_longer = _usual(path, [(explained, window) for explained, window in found if window is not None])
     if not usable:
         return None
@@ -76,13 +83,16 @@ def _usual(
 
 
 def _explain(
-    path: Path, sources: Sequence[Source], untraced: Untraced | None, jobs: int | None
+    path: Path, sources: Sequence[Source], untraced: Untraced | None, jobs: int | None, rows: Sequence[StepRow]
 ) -> tuple[Explained, Window | None]:
     explained = explain_traces(sources, path.resolve().name, jobs, for_replay=True)
     analysis = explained.analysis
     if analysis.quality.verdict == "unusable" or not any(explained.partitions.values()):
         return explained, None
     _refuse_broken(path, sources, explained)
+    if rows:
+        add_steps(analysis, rows)
+        analysis.once = once_steps(analysis)
     as_run = _as_run(path, explained, untraced)
     ranks, basis = analysis.ranks, "profiled"
     if as_run is not None and as_run.ranks:
@@ -99,16 +109,39 @@ def _explain(
             if steps and rank in {one.rank for one in ranks}
         }
     means = {rank: parts for rank, parts in means.items() if rank in explained.kernels}  # whose traces are whole
+    if analysis.once is not None:
+        means = {
+            rank: _without_once(rank, parts, analysis.once, told_numbers(analysis)) for rank, parts in means.items()
+        }
     kinds = {rank: kind_shares([explained.kernels[rank]]) for rank in means}
     window = Window(
         ranks={rank: as_keys(parts, kinds[rank]) for rank, parts in means.items()},
-        steps={rank: [_parts(step) for step in whole[rank]] for rank in means},
+        steps={rank: _usual_steps(rank, whole[rank], analysis) for rank in means},
         basis="as_run" if basis == "as_run" else "profiled",
         only=next(((one.first, one.last) for one in analysis.quality.common_steps), None),
         traces={source.rank if source.rank is not None else at: source for at, source in enumerate(sources)},
         calls={rank: kind_counts(explained.kernels[rank]) for rank in means},
     )
     return explained, window
+
+
+def _without_once(rank: int, parts: Vector, once: OnceSteps, told: Sequence[int]) -> Vector:
+    """Return a rank's mean step without what came once among these: on its rank that, and on the others the waits for
+    it, in the next step.
+    """
+    own = once.rank in (rank, None)
+    lost_ms = once.longer_ms(told if own else [step - 1 for step in told])
+    name = once.part if own else "exposed_wait"
+    return tuple(max(0.0, ms - lost_ms) if part == name else ms for part, ms in zip(PARTS, parts, strict=True))
+
+
+def _usual_steps(rank: int, steps: Sequence[Partition], analysis: RunAnalysis) -> list[Vector]:
+    """Return a rank's steps by PARTS, without those that came once and those in which others wait for them."""
+    once = analysis.once
+    numbers = [one.step for one in analysis.steps if one.rank == rank][: len(steps)]
+    odd = set() if once is None else {*once.steps, *(step + 1 for step in once.steps)}
+    kept = [_parts(step) for number, step in zip(numbers, steps, strict=False) if number not in odd]
+    return kept if len(kept) > 1 and len(numbers) == len(steps) else [_parts(step) for step in steps]
 
 
 def _refuse_broken(path: Path, sources: Sequence[Source], explained: Explained) -> None:
@@ -240,7 +273,20 @@ def _bus(found: Sequence[Explained]) -> dict[int, float]:
 
 
 def _notes(analysis: RunAnalysis) -> list[str]:
+    told = [] if analysis.once is None else [_came_once(analysis.name, analysis.once)]
     if analysis.quality.verdict == "good":
-        return []
-    return [f"{analysis.name}: its traces are {analysis.quality.verdict}: {reason}"
-            for reason in analysis.quality.reasons[:1]]  # fmt: skip
+        return told
+    return [*told, *(f"{analysis.name}: its traces are {analysis.quality.verdict}: {reason}"
+            for reason in analysis.quality.reasons[:1])]  # fmt: skip
+
+
+def _came_once(name: str, once: OnceSteps) -> str:
+    """Return which steps are in no part of a run's step, since they came once."""
+    which = f"step {once.steps[0]}" if len(once.steps) == 1 else f"steps {once.steps[0]} to {once.steps[-1]}"
+    whose = f" on rank {once.rank}" if once.rank is not None else ""
+    each = " each" if len(once.steps) > 1 else ""
+    whole = once.of + once.others
+    return (
+        f"{name}: {which} took {once.each_ms:.1f} ms longer{each}{whose}, once in {whole} steps: "
+        "that is in no part, nor do so few steps tell how often it comes"
+    )
