@@ -117,6 +117,7 @@ class StepSplit(Split, kw_only=True):
     open_ended: bool = False  # the last step ends at its last linked activity
     kind: str | None = None  # of a server's iteration: prefill, decode or mixed
     host_pace: float | None = None  # how many times as long its operators take on the host as in the median step
+    operators: int | None = None  # that its host runs in it, those that others call included
     core_wait_ms: float | None = None  # by the job's own row of it: ready to run, while others had its core
     stood: StoodStill | None = None  # where that is a good part of it
 

@@ -223,6 +223,7 @@ EVERY = "every_so_many_steps"  # … and that it comes back: it takes `ms` in ev
 AT_STEP = "at_step"
 STEP_NUMBER = "step_number"  # … or by the number that the job counts it with
 WAITED_THERE = "waited_for_cores_there"  # … by how much longer its ranks wait for a core there (ms), by their rows
+AS_MANY = "as_many_operators"  # … and that it runs no more operators there than in the other steps
 STOOD_BEFORE = "stood_before"  # … where nothing is recorded of its host meanwhile: the operator after that follows
 #: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`
 #: how many there are a step; the name ends with the operator before them.
@@ -269,14 +270,13 @@ ROUNDS = "rounds_of_loops"
 INPUTS, LOADS = "times_the_inputs", "times_the_load"
 #: What goes with a cause whose bound is more than it is seen to take: waits behind it, or launches that others hide.
 GOES_WITH_IT = "goes_with_it"
-#: The figure that says how many of its launches a step look for NaN behind the backward pass's nodes.
+#: The figure of how many of its launches a step look for NaN behind the backward pass's nodes.
 ANOMALY = "anomaly_detection"
 #: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
 BESIDES = "launches_besides"
 #: … and how many times a step its host alone waits for the device, or oftener than the others' hosts do, counted.
 WAITS_BESIDES = "synchronisations_besides"
-#: The figure of what a host takes in and around a block of launches that one rank alone makes, beside its operators.
-AROUND = "host_around"
+AROUND = "host_around"  # what a host takes in and around a block of launches that one rank alone makes, beside them
 #: Evidence of a step without another finding: communication that nothing hides, or that nothing runs, for much of it;
 EXPOSED, IDLE, BETWEEN = "exposed_communication", "idle", "idle_between_operators"  # … as in any eager step of CPUs
 #: … of that, where it is split: waits of ranks for each other, and transfer; and the one of two ranks that waits for

@@ -32,7 +32,7 @@ from scalescope.scaling.evidence.interruptions import (
     lock_waits,
 )
 from scalescope.scaling.evidence.modes.debugging import Debugging, debugging
-from scalescope.scaling.evidence.pace.operators import OperatorPace, operator_paces, step_paces
+from scalescope.scaling.evidence.pace.operators import OperatorPace, operator_paces, step_counts, step_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
 from scalescope.scaling.evidence.waiting import held_up
 from scalescope.scaling.rank.cpu import WOKEN_NS
@@ -91,6 +91,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     compiling: Compilation | None = None
     operators: tuple[OperatorPace, ...] = ()
     paces: PerStep = ()  # of the steps: how long operators take, in per cent of the median one
+    counts: PerStep = ()  # of the steps: operators that begin in each
     debugging: Debugging | None = None
 
 
@@ -155,6 +156,7 @@ def collect_host_evidence(
         compiling=compilation(host, compiling),
         operators=operator_paces(host),
         paces=step_paces(host),
+        counts=step_counts(host),
         debugging=debugging(host, device),
     )
 

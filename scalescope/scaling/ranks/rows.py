@@ -42,6 +42,7 @@ def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> 
         open_ended=last and windows.open_ended,
         kind=kinds[number] if number < len(kinds) else None,
         host_pace=_pace(summary, number),
+        operators=_operators(summary, number),
         stood=_stood(summary, number, part.window),
     )
 
@@ -52,6 +53,14 @@ def _pace(summary: RankSummary, number: int) -> float | None:
     if host is None:
         return None
     return next((pace / 100 for step, pace in zip(host.steps, host.paces, strict=False) if step == number), None)
+
+
+def _operators(summary: RankSummary, number: int) -> int | None:
+    """Return how many operators a rank runs in the step of this number; None where nothing tells it."""
+    host = summary.host_evidence
+    if host is None:
+        return None
+    return next((count for step, count in zip(host.steps, host.counts, strict=False) if step == number), None)
 
 
 def _stood(summary: RankSummary, number: int, window_ns: int) -> StoodStill | None:

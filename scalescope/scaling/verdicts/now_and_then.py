@@ -25,6 +25,7 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import OwnPart
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import (
+    AS_MANY,
     HOST_SLOWED,
     IN_STEPS,
     LATE_RANK,
@@ -149,8 +150,10 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
     if long.waited_ms is not None:
         rows.append(EvidenceRow(kind="figure", name=WAITED_THERE, ms=long.waited_ms))
     slowed = long.times_operators if long.times_compute is None else None
-    if slowed is not None or long.for_cores or (long.once and not _is_of_its_host(long)):
-        code, cure = "unsteady", "measure_again"
+    if long.as_many:
+        rows.append(EvidenceRow(kind="figure", name=AS_MANY))
+    if slowed is not None or long.for_cores or long.as_many or (long.once and not _is_of_its_host(long)):
+        code, cure = "unsteady", "profile_longer" if long.as_many and not others else "measure_again"
         if slowed is not None:
             rows.append(EvidenceRow(kind="figure", name=HOST_SLOWED, ms=ms, value=slowed))
         if rank is not None:

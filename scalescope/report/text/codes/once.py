@@ -4,11 +4,11 @@ from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes.evidence import first_of, numbers_of, row_of, waited_there
 from scalescope.report.text.codes.hosts import stood_there
-from scalescope.scaling.finding import HOST_SLOWED, IN_STEPS, LATE_RANK, NOT_IN_STEPS, Finding
+from scalescope.scaling.finding import AS_MANY, HOST_SLOWED, IN_STEPS, LATE_RANK, NOT_IN_STEPS, Finding
 
 #: What a rank does for longer in them, by what is longer.
 _DOES = {
-    "compute": "computes for longer meanwhile",
+    "compute": "computes for longer in {it}",
     "idle_data": "loads data meanwhile",
     "idle_launch": "keeps nothing running meanwhile",
 }
@@ -59,6 +59,9 @@ def _doing(finding: Finding) -> str:
         host = "Every host" if rank is None else f"Rank {rank}'s host"
         return f"{host} takes {slowed.value:.1f} times as long for everything{waited_there(finding)}"
     does = _DOES.get(longer_by.name if longer_by is not None else "", "takes longer")
+    alone = (row.calls if (row := row_of(finding, IN_STEPS)) is not None else 0) == 1
+    does = does.format(it="it" if alone else "them")
+    does += ", by as many operators" if row_of(finding, AS_MANY) is not None else ""
     own = longer_by is not None and longer_by.name == "idle_launch"
     who = ("Every rank" if rank is None else f"Rank {rank}") + ("'s host" if own else "")
     return f"{who} {does}{stood_there(finding)}{waited_there(finding)}"

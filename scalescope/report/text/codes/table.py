@@ -36,6 +36,7 @@ from scalescope.report.text.codes.hosts import (
     synchronising,
 )
 from scalescope.scaling.finding import (
+    AS_MANY,
     AT_STEP,
     HOST_SLOWED,
     LATE,
@@ -94,6 +95,9 @@ _DOES_LONGER = {
     "idle_launch": "keeps nothing running {}",
 }
 
+#: What runs no more operators may be slower, or have more data.
+_BY_AS_MANY = ", by as many operators as in the others: slower ones, or on more data"
+
 
 def _unsteady(finding: Finding) -> str:
     if (long := long_steps_of(finding)) is not None:
@@ -114,7 +118,8 @@ def _unsteady(finding: Finding) -> str:
         whose, longer_by = row_of(finding, LATE_RANK), first_of(finding, "figure")
         who = "every rank" if whose is None or whose.value is None else f"rank {whose.value:.0f}"
         does = _DOES_LONGER.get(longer_by.name if longer_by is not None else "", "takes {}")
-        return f"{some[0]} {who} {does.format(some[1])} longer{waited_there(finding)}"
+        many = _BY_AS_MANY if row_of(finding, AS_MANY) is not None else ""
+        return f"{some[0]} {who} {does.format(some[1])} longer{waited_there(finding)}{many}"
     row = row_of(finding, "step_spread")
     if row is not None and row.share is not None:
         if (unlike := row_of(finding, LAUNCHES_DIFFER)) is not None:

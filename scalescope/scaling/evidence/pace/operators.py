@@ -64,3 +64,9 @@ def step_paces(host: HostTimeline) -> tuple[int, ...]:
     typical = np.bincount(cell, weights=length, minlength=size).reshape(-1, steps)[told] / runs[told]
     paces = np.exp(np.median(typical - np.median(typical, axis=1, keepdims=True), axis=0))
     return tuple(round(100 * float(one)) for one in paces)
+
+
+def step_counts(host: HostTimeline) -> tuple[int, ...]:
+    """Return how many operators begin in each step, those that others call included."""
+    at = host.step_of(host.operators.start)
+    return tuple(np.bincount(at[at >= 0], minlength=len(host)).tolist())

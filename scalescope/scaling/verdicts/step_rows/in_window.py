@@ -30,6 +30,8 @@ _MORE_COMPUTE = 1.5
 _SLOWED = 1.25
 #: A host that computes for no more than so many times as long as its operators take longer has no more of them.
 _AS_OPERATORS = 1.15
+#: Counts of operators that differ by less than this share are as many.
+_AS_MANY = 0.005
 #: Longer steps are alike where their standard deviation is within this share of their mean.
 _ALIKE = 0.35
 #: Most of a longer step is one thing, and is felt; others that are longer by as much share in it.
@@ -51,6 +53,7 @@ class LongSplits:
     times_compute: float | None = None  # of launches that come later: how much more the device computes, where it does
     stands_out: bool = False  # by far more than any other of the rank's steps differs by
     times_operators: float | None = None  # the same of how much longer the host takes for each operator, where it does
+    as_many: bool = False  # a host that computes for longer runs as many operators there as in the others
     rank: int | None = None  # whose they are; None: all ranks'
     waited_ms: float | None = None  # by how much longer their ranks wait for a core there, each; None: nothing tells
     mean_ms: float = 0.0  # of all steps
@@ -175,6 +178,7 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float, *, on_cpu: bool) -> L
         return None
     part = tuple(min(parts[what][index], ms) for index, ms in zip(at, each, strict=True))
     late = what == "idle_launch"
+    computes = on_cpu and what == "compute"
     return LongSplits(
         what,
         tuple(steps[index].step for index in at),
@@ -183,6 +187,7 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float, *, on_cpu: bool) -> L
         each,
         part,
         stands_out=least >= _TIMES_ONCE * rest,
+        as_many=computes and _run_as_many(steps, at),
         times_compute=_times_compute(steps, at) if late else None,
         times_operators=_times_operators(steps, at) if late or (on_cpu and _as_their_operators(steps, at)) else None,
     )
@@ -197,6 +202,15 @@ def _times_operators(steps: Sequence[StepSplit], at: Sequence[int]) -> float | N
         return None
     times = statistics.fmean(longer) / statistics.median(others)
     return times if times >= _SLOWED else None
+
+
+def _run_as_many(steps: Sequence[StepSplit], at: Sequence[int]) -> bool:
+    """Tell whether a host runs as many operators in longer steps as in the others: then it computes no more often."""
+    counts = [one.operators for one in steps if one.operators]
+    if len(counts) < len(steps):
+        return False
+    usual = statistics.median(count for index, count in enumerate(counts) if index not in at)
+    return all(abs(counts[index] - usual) <= _AS_MANY * usual for index in at)
 
 
 def _as_their_operators(steps: Sequence[StepSplit], at: Sequence[int]) -> bool:
