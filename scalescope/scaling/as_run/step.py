@@ -138,7 +138,9 @@ def spread_ms(replayer: Replayer, once: OnceSteps | None = None) -> float:
 
 def _steps_ms(replayer: Replayer, once: OnceSteps | None) -> list[float]:
     steps = [statistics.fmean(of_ranks) / 1e6 for of_ranks in zip(*replayer.base.values(), strict=False)]
-    odd = set() if once is None else {*once.steps, *(step + 1 for step in once.steps)}
+    if once is None:
+        return steps
+    odd = {*once.steps, *(step + 1 for step in once.steps)}
     numbers = replayer.graph.step_numbers
     return [ms for at, ms in enumerate(steps) if at >= len(numbers) or numbers[at] not in odd]
 

@@ -86,10 +86,10 @@ def _since(rows: Sequence[StepRow]) -> CoresTaken | None:
 
 
 def _half(values: Sequence[float], told: Sequence[StepRow], since: CoresTaken | None) -> float:
-    """Return half of the 95% interval of the mean of what steady steps tell; where a level changed, without that, which
-    is no chance.
+    """Return half of the 95% interval of the mean of what steady steps tell; where waits came and stayed, without that,
+    which is no chance. What went again need not come back: by that the mean is as unsure as by any other stretch.
     """
-    if since is None:
+    if since is None or since.after_ms < since.before_ms:
         return half_by_stretches(values)
     later = [row.step >= since.step for row in told]
     level = {
