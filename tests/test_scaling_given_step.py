@@ -308,6 +308,26 @@ def test_the_step_that_a_user_gives_is_in_the_answer(tmp_path: Path) -> None:
     assert not any("rank 1" in one.what for one in analysis.advice), "recording made it late"
 
 
+def test_one_step_is_given_for_trace_files_of_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """*Gives 1 step for 2 paths; give one for each* was said, and of two *name the run's folder of traces*."""
+    files, out = [str(one) for one in sorted(SLOW_HOST.glob("rank*"))], tmp_path / "answer.json"
+    assert len(files) == 2 and front_door.main(["analyze", *files, "--step-ms", "24.7", "--json", str(out)]) == 0
+    told = msgspec.json.decode(out.read_bytes(), type=RunAnalysis)
+    assert told.as_run is not None and told.as_run.source == "given" and told.world_size == 2
+    of_folder = with_step(SLOW_HOST, 24.7)
+    assert [(one.code, one.rank, one.ms) for one in told.findings] == [
+        (one.code, one.rank, one.ms) for one in of_folder.findings
+    ]
+    capsys.readouterr()
+    assert front_door.main(["analyze", *files, "--step-ms", "24.7", "--step-ms", "24.8"]) == 2
+    assert "--step-ms gives 2 steps for 2 trace files, which are one run together; give one" in capsys.readouterr().err
+
+
+def test_a_given_step_beside_references_is_refused_with_what_to_leave_out() -> None:
+    with pytest.raises(UserError, match="without --against; leave one of the two out"):
+        analyze([SLOW_HOST], jobs=1, references=[SLOW_HOST], untraced=given_steps([24.7], [SLOW_HOST]))
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [

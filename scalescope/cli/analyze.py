@@ -58,7 +58,8 @@ def run(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--step-ms", action="append", type=float, default=[], metavar="MS",
-        help="a step of the job without a profiler, which tells what recording cost; one for each PATH, in their order",
+        help="a step of the job without a profiler, which tells what recording cost; one for each PATH, in their "
+        "order, and one for trace files, which are one run together",
     )  # fmt: skip
     parser.add_argument(
         "--redact", action="store_true",

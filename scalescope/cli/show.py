@@ -121,7 +121,7 @@ def _analysed(asked: Asked, executor: Executor | None) -> list[tuple[Path, list[
                 executor,
                 asked.references,
                 asked.outlook,
-                {one: untraced[one] for one in group if untraced},
+                {one: untraced[one] for one in group if one in untraced},
                 plain=plain,
             ),
         )

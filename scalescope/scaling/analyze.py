@@ -146,13 +146,14 @@ def analyze(
     they are. Trace files given one by one are one run together. A sweep has no traces, and no answer. `references` are
     undisturbed runs of the same job: what the one run analysed lost against them is in its answer. `outlook` gives
     other sweeps than a study's own, and GPU counts to project to. `untraced`: the step of a path without a profiler,
-    where it is known from elsewhere (`scaling.as_run.untraced.given_steps`). How plain folders relate is told in their
-    answers (`scaling.beside`); `plain`: not yet, since others come: what was read of them is added there. Raises
-    UserError for a path without traces, for references where there is not one run, and for a step of what is no run.
+    where it is known from elsewhere, that of files at the first one (`scaling.as_run.untraced.given_steps`). How plain
+    folders relate is told in their answers (`scaling.beside`); `plain`: not yet, since others come: what was read of
+    them is added there. Raises UserError for a path without traces, for references where there is not one run, and for
+    a step of what is no run.
     """
     known = untraced or {}
-    if known and (references or (len(paths) > 1 and all(path.is_file() for path in paths))):
-        raise UserError("--step-ms tells the step of one run, without --against; name the run's folder of traces")
+    if known and references:
+        raise UserError("--step-ms tells the step of one run, without --against; leave one of the two out")
     if references:
         return [_analyze_against(paths, references, jobs, executor, outlook, write)]
     answers: list[Answer] = []
@@ -162,7 +163,8 @@ def analyze(
         together = explain_traces(sources, files[0].parent.name, jobs, executor, for_replay=True)
         # by one of the files, as of a file alone: what else its folder holds is not asked for
         whole = together.records or together.analysis.quality.verdict == "unusable"
-        answers.append(_completed(files[0], together, jobs, executor, outlook, None) if whole else together.analysis)
+        step = known.get(files[0])
+        answers.append(_completed(files[0], together, jobs, executor, outlook, step) if whole else together.analysis)
     read: list[tuple[Path, Explained]] = []
     for path in paths:
         if path in files and len(files) > 1:

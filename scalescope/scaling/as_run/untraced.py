@@ -36,11 +36,18 @@ _LEAST_MS, _MOST_MS = 1e-3, 1e7
 
 
 def given_steps(step_ms: Sequence[float], paths: Sequence[Path]) -> dict[Path, Untraced]:
-    """Return each path's step as the user gives it. Raises UserError where a number is none, or there are too many."""
+    """Return each path's step as the user gives it. Raises UserError where a number is none, or there are too many.
+
+    Trace files alone are one run, whose step is put at the first of them.
+    """
     for one in step_ms:
         if not math.isfinite(one) or not _LEAST_MS <= one <= _MOST_MS:
             raise UserError(f"--step-ms {one:g}: a step takes {_LEAST_MS:g} to {_MOST_MS:g} ms; give it in ms")
-    if step_ms and len(step_ms) != len(paths):
+    files = len(paths) if len(paths) > 1 and all(path.is_file() for path in paths) else 0
+    if files and len(step_ms) > 1:
+        given = f"{counted(len(step_ms), 'step')} for {counted(files, 'trace file')}"
+        raise UserError(f"--step-ms gives {given}, which are one run together; give one step")
+    if step_ms and not files and len(step_ms) != len(paths):
         given = f"{counted(len(step_ms), 'step')} for {counted(len(paths), 'path')}"
         raise UserError(f"--step-ms gives {given}; give one for each, in order")
     return {path: Untraced(_as_given(one), "given") for path, one in zip(paths, step_ms, strict=False)}
