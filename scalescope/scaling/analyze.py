@@ -53,7 +53,7 @@ def analyze_against(
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
-    from scalescope.scaling.compare.alone import with_its_own_first
+    from scalescope.scaling.compare.alone import beside_parts, with_its_own_first
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
     from scalescope.scaling.compare.lost import lost_time, with_noise
     from scalescope.scaling.findings.derived import advice_of
@@ -80,9 +80,9 @@ def analyze_against(
     first = found.findings[:1]
     untold = not tells_where(found.lost) and any(map(is_sure, found.findings))
     if whole and (untold or any(map(is_counted, first))):
-        own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None).findings
+        own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None)
                for path, one in zip(references, good, strict=True)]  # fmt: skip
-        found.findings = beside_reference(found.findings, own)
+        found.findings = beside_parts(beside_reference(found.findings, [one.findings for one in own]), own)
         if untold and not is_not_in_reference(found.findings[0]):
             found.findings = with_its_own_first(found)
             found.advice = advice_of(found.findings)

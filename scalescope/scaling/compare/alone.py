@@ -4,15 +4,21 @@ A step's change holds all that two runs differ by; a cause is seen by itself, in
 a tenth of the step may be sure where the step, beside other processes, is not known to a fifth.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from msgspec.structs import replace
+
 from scalescope.records.errors import UserError
+from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.compare.answer import FoundAlone, RecurringChange, Side
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, RecurringChange, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
+from scalescope.scaling.compare.spread import least_spread_of, spread_of
 from scalescope.scaling.finding import Code, Finding, is_of_one_step, ranks_of
+from scalescope.scaling.findings.candidate import share_ms
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.verdicts.reference import (
     beside_reference,
@@ -32,12 +38,21 @@ _NO_CAUSE: tuple[Code, ...] = ("unsteady", "nothing", "profiler_cost")
 #: Causes that are all there is of a part of the step: the other side has as much of one as it has of the part, though
 #: nothing is told of it there.
 _WHOLE_PARTS: dict[Code, str] = {"data_loading": "idle_data", "copies": "exposed_memory"}
-#: A part is longer by this share of what the cause costs, or the other side has the cause as well.
+#: A part is longer by this share of what the cause costs, or the other side has the cause as well; and so is the
+#: number of exchanges.
 _MOST = 0.5
+#: Causes whose exchanges are counted: they are there, and not on the other side, whatever a machine makes of a step. A
+#: small bucket is needed where it is sent: what it costs beyond a larger one a machine may have made.
+_EXCHANGES: tuple[Code, ...] = ("small_collectives",)
 
 
-def found_alone(baseline: Measurement, other: Measurement, analysis_of: AnalysisOf) -> list[FoundAlone]:
-    """Return what is sure in every run of one side, and none in any of the other's; most costly first."""
+def found_alone(
+    answer: Comparison, baseline: Measurement, other: Measurement, analysis_of: AnalysisOf
+) -> list[FoundAlone]:
+    """Return what is sure in every run of one side, and none in any of the other's; most costly first.
+
+    `answer`: the sides' comparison, which tells how long a step is, and what is counted.
+    """
     sides = (baseline, other)
     if (own := _analysed(sides, analysis_of)) is None:
         return []
@@ -45,8 +60,8 @@ def found_alone(baseline: Measurement, other: Measurement, analysis_of: Analysis
     found = [
         FoundAlone(side=name, finding=one)
         for name, mine, theirs, by in zip(names, own, reversed(own), (sides, (other, baseline)), strict=True)
-        for one in _in_all(mine, theirs)
-        if _is_of_longer_part(one, *by)
+        for one in _in_all(mine, theirs, more_calls=_more_calls(answer, name))
+        if _is_of_longer_part(one, answer.baseline_ms or 0.0, *by)
     ]
     return sorted(found, key=lambda one: -(one.finding.ms or 0.0))
 
@@ -102,17 +117,24 @@ def _lack_ranks(runs: Sequence[RunAnalysis]) -> bool:
     return any(run.quality.missing_ranks or run.quality.left_out_ranks for run in runs)
 
 
-def _in_all(mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis], *, counted: bool = False) -> list[Finding]:
+def _in_all(
+    mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis], *, counted: bool = False, more_calls: float = 0.0
+) -> list[Finding]:
     """Return the first run's causes that every run of its side has, and no run of the other.
 
-    `counted`: also those that are counted, though no more than a bound is known of their cost. None where a run of the
-    other lacks a rank's trace: that rank may have the same.
+    `counted`: also those that are counted, though no more than a bound is known of their cost. `more_calls`: so many
+    exchanges a step this side has beyond the other. None where a run of the other lacks a rank's trace: that rank may
+    have the same.
     """
     if _lack_ranks(theirs):
         return []
     references = [run.findings for run in theirs]
     alone = [
-        [one for one in beside_reference(run.findings, references) if _is_told(run, one, counted=counted)]
+        [
+            one
+            for one in beside_reference(run.findings, references)
+            if _is_told(run, one, counted=counted, more_calls=more_calls)
+        ]
         for run in mine
     ]
     return [one for one in alone[0] if all(any(_is_same(one, other) for other in own) for own in alone[1:])]
@@ -133,13 +155,44 @@ def with_its_own_first(run: RunAnalysis) -> list[Finding]:
     return [first, *(one for one in run.findings if one is not first)]
 
 
-def _is_of_longer_part(finding: Finding, mine: Measurement, theirs: Measurement) -> bool:
-    """Tell whether the part of a step that a cause is all of is longer on its side by most of what it costs."""
+def _more_calls(answer: Comparison, side: Side) -> float:
+    """Return how many exchanges of one operation a step of this side has beyond the other's, of which it has most."""
+    sign = 1 if side == "other" else -1
+    return max(
+        (sign * (one.other - one.baseline) for one in answer.amounts if one.amount == "collectives"), default=0.0
+    )
+
+
+def beside_parts(findings: Sequence[Finding], references: Sequence[RunAnalysis]) -> list[Finding]:
+    """Return findings beside references with what these may lose to the same, where a cause is all there is of a part:
+    as much as they have of that, though it is no finding there.
+    """
+    found = []
+    for one in findings:
+        part = _WHOLE_PARTS.get(one.code)
+        if part is not None and one.reference_ms is not None:
+            theirs_ms = max((share_ms(run, part) for run in references), default=0.0)
+            one = replace(one, reference_ms=max(one.reference_ms, theirs_ms))
+        found.append(one)
+    return found
+
+
+def _is_of_longer_part(finding: Finding, step_ms: float, mine: Measurement, theirs: Measurement) -> bool:
+    """Tell whether the part of a step that a cause is all of is longer on its side, beyond noise, and by most of what
+    the cause costs: a run may be told of what the other has nearly as much of, and which is no finding there.
+    """
     part = _WHOLE_PARTS.get(finding.code)
     if part is None:
         return True
-    ranks = ranks_of(finding)
-    return _part_ms(mine, part, ranks) - _part_ms(theirs, part, ()) >= _MOST * (finding.ms or 0.0)
+    more_ms, less_ms = _part_ms(mine, part, ranks_of(finding)), _part_ms(theirs, part, ())
+    activity = mine.first.identity.activity
+    share = float(spread_of([1.0] * len(KEYS), activity)[KEYS.index(part)])
+    least_ms = NORMAL_95 * least_spread_of(step_ms, activity)
+    # the part varies by a factor: how far either mean may be from its job's, towards the other's
+    fall, rise = (math.exp(sign * NORMAL_95 * share / math.sqrt(len(side.repeats)))
+                  for sign, side in ((-1, mine), (1, theirs)))  # fmt: skip
+    noise_ms = math.hypot(max(more_ms * (1 - fall), least_ms), max(less_ms * (rise - 1), least_ms))
+    return more_ms - less_ms >= max(_MOST * (finding.ms or 0.0), noise_ms)
 
 
 def _part_ms(side: Measurement, part: str, ranks: Sequence[int]) -> float:
@@ -154,15 +207,22 @@ def _part_ms(side: Measurement, part: str, ranks: Sequence[int]) -> float:
     )
 
 
-def _is_told(run: RunAnalysis, finding: Finding, *, counted: bool = False) -> bool:
-    """Tell whether a cause is the job's for sure, and not in the other side's runs."""
+def _is_told(run: RunAnalysis, finding: Finding, *, counted: bool = False, more_calls: float = 0.0) -> bool:
+    """Tell whether a cause is the job's for sure, and not in the other side's runs, which have so many fewer calls."""
     if counted and is_counted(finding):
         return is_not_in_reference(finding)
     if finding.code in _NO_CAUSE or is_wait_for_cores(finding) or (finding.low_ms or 0.0) <= 0:
         return False
+    if finding.code in _EXCHANGES and more_calls >= _MOST * _exchanges_of(finding) > 0:
+        return is_not_in_reference(finding)
     by_machine = was_unsteady(run) and not is_beyond_unsteadiness(run, finding)
     by_others = run.activity == "cpu" and not is_of_the_job(finding)  # who have, or had, its cores
     return is_not_in_reference(finding) and not by_machine and not by_others
+
+
+def _exchanges_of(finding: Finding) -> float:
+    """Return how many exchanges a step a cause is of, by its evidence; 0 where that does not tell."""
+    return max((row.calls or 0.0 for row in finding.evidence), default=0.0)
 
 
 def _is_same(one: Finding, other: Finding) -> bool:

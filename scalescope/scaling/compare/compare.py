@@ -173,13 +173,13 @@ def _compared(
             doing = doing_of(baseline, other, answer.recurring, analysis_of)
             answer.recurring = msgspec.structs.replace(answer.recurring, doing=doing)
         if answer.verdict == "same":
-            answer.alone = found_alone(baseline, other, analysis_of)
+            answer.alone = found_alone(answer, baseline, other, analysis_of)
         elif answer.parts and _sure_share(answer) < _TOLD:
             longer: Side = "other" if answer.verdict == "slower" else "baseline"
             answer.alone = first_of_longer(baseline, other, longer, analysis_of)
     answer.gate = [judge(limit, answer, baseline, other) for limit in limits]
     if analysis_of is not None and same_steps and answer.verdict != "same" and any(one.untold for one in answer.gate):
-        known = msgspec.structs.replace(answer, alone=found_alone(baseline, other, analysis_of))
+        known = msgspec.structs.replace(answer, alone=found_alone(answer, baseline, other, analysis_of))
         answer.gate = [judge(limit, known, baseline, other) for limit in limits]
     return answer
 
