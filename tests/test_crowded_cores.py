@@ -58,7 +58,10 @@ def test_waits_for_batches_and_turns_that_operators_lose_are_one_cause_with_one_
         assert own_ms(found) == pytest.approx(2.1, abs=0.4), "what counts beside other causes is what is sure"
         assert "2 ranks and the loader's workers share 2 cores" in because(found)
         assert found.remedy is not None
-        assert "more loader workers" not in cure_text(found.remedy) + cure_elsewhere(found.remedy, False)
+        assert "by more loader workers as far as these wait (for files, a network) or find cores" in cure_text(
+            found.remedy
+        ), "six workers that each slept 250 ms brought back 183 of 190 ms, and no more of them were advised"
+        assert "more cores for the ranks" in cure_elsewhere(found.remedy, False)
 
 
 @pytest.mark.usefixtures("crowded")

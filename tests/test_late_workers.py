@@ -63,7 +63,7 @@ def test_profiled_steps_that_found_batches_ready_are_no_job_that_ran_unevenly() 
 def test_what_to_do_is_said_of_a_replay_that_is_some_per_cent_off_too() -> None:
     """*On 2 CPU ranks the profiled steps are not like the mean one* was all that *What to do next* began with."""
     (panel,) = advice_panels(data_of_traces([run_of(LATE_WORKERS)], "traces"))
-    most = "Most would come, on rank 1, of: make batches faster than the job takes them: 68.8 ms"
+    most = "Most would come, on rank 1, of: make batches faster than the job takes them, by more loader workers"
     assert panel.sentence.startswith(most), panel.sentence
     assert "Causes that are there are priced all the same" in panel.sentence
 

@@ -317,6 +317,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     compiled: bool = False  # its run folder says that torch.compile made its step; see `is_compiled`
     world_size: int
     hosts: int | None = None  # that its ranks run on, where its folder or each of its traces names them
+    cores_full: bool = False  # the threads that its ranks compute with are as many as their cores, by its folder
     activity: Literal["gpu", "cpu"]
     device: str | None = None
     steps_by: StepSource | None = "profiler"  # what told the steps; None: `steps` is the whole trace

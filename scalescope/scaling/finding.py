@@ -161,6 +161,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     accumulates: bool = False  # a step adds up gradients of several passes before it exchanges them
     alone: bool = False  # one rank is the whole job
     one_host: bool = False  # all its ranks are known to run on one host
+    lacks_cores: bool = False  # it needs some, and the ranks compute on all: it brings what the cause costs at most
     origin: Origin | None = None  # who wrote the job's loop, where that is known
 
 

@@ -191,6 +191,8 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.hosts = len(set(info.hosts))
     if info.devices:
         analysis.device = info.devices[0].name
+    share = core_share(info)
+    analysis.cores_full = share is not None and share.threads >= share.cores
     try:
         rows = folder.read_steps()
     except msgspec.DecodeError as error:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import EVENS_OUT, Finding, evened_out, is_lost_in_noise, is_within_noise, ranks_of
+from scalescope.scaling.finding import EVENS_OUT, Cure, Finding, evened_out, is_lost_in_noise, is_within_noise, ranks_of
 from scalescope.scaling.finding_order import (
     are_little_at_most,
     behind_what_is_known,
@@ -32,6 +32,8 @@ from scalescope.scaling.verdicts.pipeline import rows_as_run, with_bubbles
 #: The frameworks whose settings our cures name.
 CURED = ("torch", "jax")
 _MOST = 3
+#: What loads in processes of their own, which compute there what they computed before.
+_IN_PROCESSES: tuple[Cure, ...] = ("load_ahead", "name_loading")
 
 #: The kernels that torch.compile makes, by the names that it gives them.
 _OF_INDUCTOR = re.compile(r"triton_[a-z]+_fused")
@@ -121,6 +123,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         alone=analysis.world_size == 1 or len(analysis.ranks) == 1,
         origin=analysis.origin,
         one_host=analysis.hosts == 1,
+        lacks_cores=analysis.cores_full and analysis.activity == "cpu" and finding.remedy.cure in _IN_PROCESSES,
     )
     return replace(finding, remedy=remedy)
 
@@ -150,10 +153,10 @@ def advice_of(findings: Sequence[Finding]) -> list[Advice]:
             cure=one.remedy.cure,
             overrides=list(one.remedy.overrides),
             gain_ms=one.ms,
-            low_ms=one.low_ms,
+            low_ms=0.0 if one.remedy.lacks_cores else one.low_ms,
             high_ms=one.high_ms,
             fraction=one.fraction or 0.0,
-            at_most=one.at_most,
+            at_most=one.at_most or one.remedy.lacks_cores,
             at_least=one.at_least,
         )
         for one in brought

@@ -20,6 +20,12 @@ ON_CPUS: dict[Cure, CureText] = {
         "DataLoader(num_workers=2, prefetch_factor=4, persistent_workers=True), or more workers than now, "
         "with cores left for them",
     ),
+    "load_faster": CureText(
+        "make batches faster than the job takes them, by more loader workers as far as these wait (for files, a "
+        "network) or find cores, or by cheaper batches",
+        "DataLoader(num_workers=…), more than now; batches that are prepared once and kept, or ahead of training; "
+        "cheaper transforms, smaller images; more cores for the ranks",
+    ),
     "compile": CureText("launch less: compile the step", "torch.compile(model); larger batches"),
     "faster_kernels": CureText(
         "make the operators themselves faster", "torch.compile, a lower precision, fused optimisers"

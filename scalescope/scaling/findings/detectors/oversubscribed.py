@@ -7,7 +7,7 @@ others; it costs at least what each launch takes beyond its shortest one, on any
 
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.finding import Cure, EvidenceRow, Remedy, is_by_turns
+from scalescope.scaling.finding import LOADER_WORKERS, Cure, EvidenceRow, Remedy, is_by_turns
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 
@@ -49,12 +49,18 @@ def without_its_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:
         for one in candidates
         if not (one.code == "slower_compute" and one.removals and locked.issuperset(one.removals))
     ]
-    turns = [one for one in candidates if one.remedy is not None and one.remedy.cure in _TURNS_ON_CORES]
+    turns = [one for one in candidates if _takes_turns(one)]
     if not any(one.code == "host_starved" or _is_interrupted(one) for one in turns):
         return candidates
     # workers that are short of cores, too, make batches late
     late = any(one.code == "host_starved" and one.remedy.cure == "cheaper_workers" for one in turns if one.remedy)
     return [one for one in candidates if not _is_symptom(one) and not (late and one.code == "data_loading")]
+
+
+def _takes_turns(one: Candidate) -> bool:
+    """Tell whether a candidate is of threads, or of loaders' workers, that take turns on the ranks' cores."""
+    of_workers = one.code == "data_loading" and any(row.name == LOADER_WORKERS for row in one.evidence)
+    return of_workers or (one.remedy is not None and one.remedy.cure in _TURNS_ON_CORES)
 
 
 def _is_interrupted(one: Candidate) -> bool:

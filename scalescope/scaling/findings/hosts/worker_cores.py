@@ -79,7 +79,7 @@ def as_one_of_workers(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
         perhaps=(Removal("uneven", ns=SHORTEST_NS),),
         usual=None,
         evidence=(*everyone.evidence, *still, workers_row(scene.analysis), *figures),
-        remedy=Remedy(cure="cheaper_workers"),
+        remedy=Remedy(cure="load_faster"),  # whether the workers compute, or wait, no trace tells
     )
     return [together if one is everyone else one for one in candidates if one is everyone or one not in loading]
 
