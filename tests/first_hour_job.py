@@ -3,8 +3,8 @@
 torchrun --standalone --nproc-per-node 2 tests/first_hour_job.py CAUSE RUNS
 
 Rank 1 stands still in each step for three times what a step takes without it: it loads data (`loads`), Python collects
-garbage at the step's end (`collects`), or a log is written before the loss is read (`logs`). Or it has four times the
-batch (`uneven`).
+garbage at the step's end (`collects`), or a log is written before the loss is read (`logs`). Or it computes for as long
+in Python (`computes`), or has four times the batch (`uneven`).
 """
 
 import statistics
@@ -38,6 +38,9 @@ def main(cause: str, runs: str) -> None:
             stands_s = 3 * statistics.median(took_s) if late and len(took_s) >= SETTLED else 0.0
             if cause == "loads":
                 time.sleep(stands_s)
+            counted, since = 0, time.perf_counter()
+            while cause == "computes" and time.perf_counter() < since + stands_s:
+                counted += sum(range(100))
             loss = model(batch).square().mean()
             optimizer.zero_grad()
             loss.backward()

@@ -208,6 +208,7 @@ class StepRow(msgspec.Struct, frozen=True):
     job_step_ms: float | None = (
         None  # from the last rank's end of the step before to the last one's of this; see JobSteps
     )
+    on_cpu_ms: list[float] = []  # of step_ms, by rank, its loop's thread had a core; empty: nothing tells
 
     @property
     def loop_ms(self) -> list[float]:

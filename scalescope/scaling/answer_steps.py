@@ -143,6 +143,20 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
 _IS_WHY = 0.5
 
 
+class HostTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank's loop did of its median profiled step, ms: of CPUs, where its host tells it."""
+
+    rank: int
+    steps: int
+    on_cpu_ms: float
+    run_delay_ms: float  # ready to run, while others had its core
+    off_cpu_ms: float  # neither
+    asleep_ms: float  # of that, beyond communication that nothing hides; below 0 where it spins for that
+    exposed_ms: float  # that communication, by its trace
+    loading_ms: float  # by its trace, in the loader while nothing computes: asleep or not
+    idle_ms: float  # by its trace, with nothing that runs, and no batch to wait for
+
+
 class StepsApart(msgspec.Struct, frozen=True, kw_only=True):
     """What of steps' lengths, profiled ones among them, differs by what their ranks wait for cores."""
 
@@ -212,6 +226,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     core_waits: CoreWaits | None = None  # None: rows do not tell
     uneven: UnevenSteps | None = None  # None: their median is known within a tenth
     apart: StepsApart | None = None  # of CPUs; None: rows do not tell
+    hosts: list[HostTime] = []  # by rank, of the profiled steps; empty: rows do not tell
 
     def __post_init__(self) -> None:
         """Tell it of answers that were written before it was a field of theirs, too."""

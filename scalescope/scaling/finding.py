@@ -57,6 +57,8 @@ Cure = Literal[
     "launch_apart",  # in a process of its own, what another thread of this one launches
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
+    "find_wait",  # of a host that sleeps at a place
+    "find_python",  # … or computes there, in what no operator tells
     "name_loading",  # which all hosts most likely do there; then load ahead
     "collect_less",  # of Python's garbage
     "less_python",  # at a place that a host comes to many times a step
@@ -251,8 +253,7 @@ GARBAGE = "garbage_collection"
 STEADY_STEPS = "steady_steps"
 #: Evidence that all steps say how late a rank is, whatever its window holds: `ms` in the mean, of `value` steps.
 LATE = "late_in_all_steps"
-#: Evidence that of a rank which comes late in all steps there is no trace.
-NO_TRACE = "no_trace"
+NO_TRACE = "no_trace"  # evidence that of a rank which comes late in all steps there is no trace
 #: The figure of what threads that run no operators launch in the same process, a rank and step.
 BESIDE = "launched_beside"
 #: The figure of waits of all hosts for their devices, a step: by those a stall of one host shows, else hidden.
@@ -312,8 +313,7 @@ AT_LEAST = "times_as_long_at_least"
 #: of those, too: `ms` a step, and `others_ms`.
 TIMES_BESIDE = "times_as_long_beside_collectives"
 OTHER_KERNELS = "other_kernels"  # the same of a rank's kernels where the others run other ones for the same operators
-#: The figure that says how fast data move, and which share that is of what they could.
-BUS = "bus_gb_s"
+BUS = "bus_gb_s"  # the figure that says how fast data move, and which share that is of what they could
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
 

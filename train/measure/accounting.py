@@ -38,6 +38,7 @@ class Accounting:
         saving_ms: Sequence[float] = (),
         validating_ms: Sequence[float] = (),
         job_step_ms: float | None = None,
+        on_cpu_ms: Sequence[float] = (),
     ) -> StepRow:
         """Return a step's row; its loss is the mean over all samples.
 
@@ -72,6 +73,7 @@ class Accounting:
             saving_ms=list(saving_ms) if any(saving_ms) else [],
             validating_ms=list(validating_ms) if any(validating_ms) else [],
             job_step_ms=job_step_ms,
+            on_cpu_ms=list(on_cpu_ms) if all(map(math.isfinite, on_cpu_ms)) else [],
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

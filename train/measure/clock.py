@@ -24,6 +24,7 @@ class Reading(NamedTuple):
     run_delay_ms: float = math.nan  # of them the loop's thread was ready to run, and another had its core
     loading_ms: float = math.nan
     own_run_delay_ms: float = math.nan  # as run_delay_ms, of own_ms
+    on_cpu_ms: float = math.nan  # of step_ms the loop's thread had a core; told where run_delay_ms is
 
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
@@ -85,6 +86,8 @@ class CpuClock:
     def restart(self) -> None:
         """Begin a new lap here: what came before (validation, an export) is no step's time."""
         self._delayed_ms = self._run_delay.ms()
+        # of the same account, which its file in /proc tells a scheduler's tick late
+        self._on_cpu_s = time.thread_time()
         self._mark_s = time.perf_counter()
         self._forget_own()
         self._loader.take()
@@ -124,9 +127,12 @@ class CpuClock:
         delayed_ms = self._run_delay.ms()
         step_ms = (now_s - self._mark_s) * 1e3
         delay_ms = delayed_ms - self._delayed_ms
+        on_cpu_s = time.thread_time()
+        # without its waits for a core nobody can tell how long it is off them
+        on_cpu_ms = math.nan if math.isnan(delay_ms) else (on_cpu_s - self._on_cpu_s) * 1e3
         own = self._own_ms, self._own_delay_ms
-        self._laps.append(Reading(step_ms, float(loss), own[0], delay_ms, self._loader.take(), own[1]))
-        self._mark_s, self._delayed_ms = now_s, delayed_ms
+        self._laps.append(Reading(step_ms, float(loss), own[0], delay_ms, self._loader.take(), own[1], on_cpu_ms))
+        self._mark_s, self._delayed_ms, self._on_cpu_s = now_s, delayed_ms, on_cpu_s
         self._forget_own()
 
     def wait(self) -> None:

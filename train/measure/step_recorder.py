@@ -42,7 +42,7 @@ class Pause(NamedTuple):
     saving_ms: float = 0.0
 
 
-_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 11) of each rank, and their steps
+_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 12) of each rank, and their steps
 
 
 class StepRecorder:
@@ -77,7 +77,7 @@ class StepRecorder:
         self._chunk_steps = 1
         self._pending: _Chunk | None = None
         self._writing = threading.Lock()  # the watching thread may rescue while the working one writes
-        self._gathered: torch.Tensor | None = None  # (ranks, steps, 11) of the last chunk that arrived
+        self._gathered: torch.Tensor | None = None  # (ranks, steps, 12) of the last chunk that arrived
         profiler = job.config.profiler
         self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
         self._anomaly: Anomaly | None = None
@@ -158,6 +158,7 @@ class StepRecorder:
                     lap.own_run_delay_ms,
                     pause.saving_ms,
                     pause.validating_ms,
+                    lap.on_cpu_ms,
                 )
                 for lap, pause in zip(read, pauses, strict=True)
             ],
@@ -210,6 +211,7 @@ class StepRecorder:
                     job_step_ms=self._job_steps.take(
                         step, laps[:, 0].tolist(), synchronised=self._accounting.synchronised
                     ),
+                    on_cpu_ms=laps[:, 11].tolist(),
                 )
             )
 

@@ -30,6 +30,7 @@ class Lap(msgspec.Struct, frozen=True, array_like=True):
     run_delay_ms: float | None = None  # of `ms` ready to run without a core; None where nothing tells
     loading_ms: float | None = None  # in the loader; None where that is not timed
     own_run_delay_ms: float | None = None  # as run_delay_ms, of own_ms
+    on_cpu_ms: float | None = None  # of `ms` on a core; None where nothing tells
 
 
 def told(ms: float) -> float | None:

@@ -292,8 +292,8 @@ class StepProfiler:
         assert self._clock is not None
         for _ in range(count):
             lap = self._clock.read()
-            figures = (told(ms) for ms in (lap.own_ms, lap.run_delay_ms, lap.loading_ms, lap.own_run_delay_ms))
-            self._laps.append(Lap(self._next_lap, lap.step_ms, lap.loss, *figures))
+            figures = (lap.own_ms, lap.run_delay_ms, lap.loading_ms, lap.own_run_delay_ms, lap.on_cpu_ms)
+            self._laps.append(Lap(self._next_lap, lap.step_ms, lap.loss, *map(told, figures)))
             self._recent.append(self._laps[-1])
             self._next_lap += 1
 

@@ -169,6 +169,7 @@ class RunRecorder:
             loading_ms=_all_told([lap.loading_ms for lap in known]),
             own_run_delay_ms=_all_told([lap.own_run_delay_ms for lap in known]),
             job_step_ms=self._job_steps.take(step, [lap.ms for lap in known]),
+            on_cpu_ms=_all_told([lap.on_cpu_ms for lap in known]),
         )
         self._writer.append(row)
         self._sinks.log(row)

@@ -18,6 +18,7 @@ from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
+from scalescope.scaling.findings.of_rows.off_cpu import with_off_cpu
 from scalescope.scaling.findings.of_rows.on_cores import add_on_cores
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
 from scalescope.scaling.findings.of_rows.own_workers import with_own_workers
@@ -58,7 +59,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis, _room_ms(analysis)), analysis), analysis)
     told = without_recurring(without_ranks_in_time(told, analysis), analysis)
     told = with_own_threads(with_core_waits(without_waiting_ranks(told, analysis), analysis), analysis)
-    told = with_own_workers(told, analysis)
+    told = with_off_cpu(with_own_workers(told, analysis), analysis)
     if not are_little_at_most(told, step_ms, on_cpus=analysis.activity == "cpu"):
         told = [one for one in told if one.code != "nothing"]
     if analysis.activity == "cpu":

@@ -1,10 +1,11 @@
 """What hosts do step after step at one place of the code, or wherever Python runs, in words."""
 
 from scalescope.report.drawing.numbers import milliseconds
-from scalescope.report.text.codes.evidence import host_does, is_of_several
+from scalescope.report.text.codes.evidence import host_does, is_of_several, row_of
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.interruptions import SWITCH_INTERVAL_NS
 from scalescope.scaling.finding import EACH_PASS, OWN_THREAD, EvidenceRow, Finding, LoopPlace
+from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, ON_CPU
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 
@@ -80,9 +81,13 @@ def each_pass(finding: Finding, gaps: EvidenceRow) -> str | None:
     each = milliseconds(row.ms)
     comes = "they come" if is_of_several(finding) else "it comes"
     often = f"typically {each} each of the {row.calls:.0f} times that {comes} {place}"
-    if gaps.place in (None, "in_forward", "in_backward", "in_optimizer"):
-        return f"{often}: Python there, such as a hook"
-    return f"{often}, {_IN_LOOP[gaps.place][0]}: {_BETWEEN_PASSES}"
+    between = gaps.place not in (None, "in_forward", "in_backward", "in_optimizer")
+    where = f", {_IN_LOOP[gaps.place][0]}" if between and gaps.place is not None else ""
+    if row_of(finding, OFF_CPU) is not None:
+        return f"{often}{where}: it is off its core there, asleep or waiting for I/O or a lock"
+    if row_of(finding, ON_CPU) is not None:
+        return f"{often}{where}: it computes there, as in {'a metric or a log' if between else 'a hook'} in Python"
+    return f"{often}{where}: {_BETWEEN_PASSES if between else 'Python there, such as a hook'}"
 
 
 def lock_waits(finding: Finding, waits: EvidenceRow) -> str:

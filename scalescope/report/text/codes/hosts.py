@@ -44,6 +44,7 @@ from scalescope.scaling.finding import (
     is_of_one_step,
 )
 from scalescope.scaling.findings.of_rows.core_waits import COMES_BACK, SINCE_STEP, is_wait_for_cores
+from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, ON_CPU
 from scalescope.scaling.findings.of_rows.own_workers import WORKERS_MAY_HAVE, waits_for_workers
 
 #: Of what lasts so many times as long as it costs, most is no matter of what it is told of.
@@ -182,9 +183,13 @@ def _at_steps(finding: Finding) -> str:
 
 
 def _stands_still(finding: Finding, row: EvidenceRow) -> str:
-    """Return what a host does meanwhile: only Python's collector says so itself."""
+    """Return what a host does meanwhile: Python's collector says so, and its time on a core whether it sleeps."""
     if row.name == GARBAGE:
         return f"{host_does(finding, 'run', 'runs')} Python's garbage collector (gc)"
+    if row_of(finding, OFF_CPU) is not None:
+        return host_does(finding, "sleep, or wait for I/O or a lock,", "sleeps, or waits for I/O or a lock,")
+    if row_of(finding, ON_CPU) is not None:
+        return f"{host_does(finding, 'compute', 'computes')} in Python, or a library, that no operator tells,"
     return f"{host_does(finding, 'do', 'does')} nothing that is recorded {_UNRECORDED}"
 
 

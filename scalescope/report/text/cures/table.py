@@ -58,6 +58,15 @@ CURES: dict[Cure, CureText] = {
         "find what holds that host up",
         "py-spy dump on that rank; gc.freeze() and gc.disable() in the loop; no I/O in the step",
     ),
+    "find_wait": CureText(
+        "find what that host waits for there, or why it sleeps",
+        "py-spy dump on that rank, a few times, names the line; no sleep, no flush() or os.fsync() and no lock in the "
+        "step, or in a thread beside it",
+    ),
+    "find_python": CureText(
+        "find what that host computes there, and do it less often, or as operators on whole tensors",
+        "py-spy record on that rank names the line: a metric, a histogram, a log's formatting, NumPy",
+    ),
     "name_loading": CureText(
         "load batches ahead, if that is what the hosts do there",
         'with torch.profiler.record_function("load batch"): names it in the next trace; DataLoader(num_workers=4) '

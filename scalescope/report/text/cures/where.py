@@ -170,6 +170,15 @@ ON_SEVERAL: dict[Cure, CureText] = {
         "find what holds the hosts up",
         "py-spy dump on one of the ranks; gc.freeze() and gc.disable() in the loop; no I/O in the step",
     ),
+    "find_wait": CureText(
+        "find what the hosts wait for there, or why they sleep",
+        "py-spy dump on one of the ranks, a few times, names the line; no sleep, no flush() or os.fsync() and no lock "
+        "in the step, or in a thread beside it",
+    ),
+    "find_python": CureText(
+        "find what the hosts compute there, and do it less often, or as operators on whole tensors",
+        "py-spy record on one of the ranks names the line: a metric, a histogram, a log's formatting, NumPy",
+    ),
     "free_interpreter": CureText(
         "let another process do what a thread beside the training loop does in Python",
         "py-spy dump on one of the ranks names the thread; multiprocessing or loader workers for it, with a core to "

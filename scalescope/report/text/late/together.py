@@ -64,6 +64,8 @@ def by_itself(finding: Finding) -> str:
 _ON_SEVERAL: dict[Cure, str] = {
     "look_at_rank": "find what launches that on {ranks} alone",
     "look_at_host": "find what holds the hosts of {ranks} up",
+    "find_wait": "find what the hosts of {ranks} wait for there, or why they sleep",
+    "find_python": "find what the hosts of {ranks} compute there, and do it less often",
     "collect_less": "let Python collect its garbage less often on {ranks}",
     "look_at_device": "see what else runs on the devices of {ranks}, and their clocks",
 }

@@ -22,6 +22,7 @@ from scalescope.scaling.answer_steps import (
 from scalescope.scaling.verdicts.step_rows.apart import steps_apart
 from scalescope.scaling.verdicts.step_rows.core_waits import core_waits
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
+from scalescope.scaling.verdicts.step_rows.host_times import host_times
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from scalescope.scaling.verdicts.step_rows.later import ranks_in_steps
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
@@ -148,6 +149,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         core_waits=None if analysis.growing is not None else core_waits(measured.every, rows, _recorded(analysis)),
         uneven=None if analysis.growing is not None else uneven_steps(steady),
         apart=_apart(analysis, rows, steady),
+        hosts=host_times(analysis.steps, rows) if analysis.activity == "cpu" else [],
     )
     if not steady:
         return
