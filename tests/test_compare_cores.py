@@ -205,6 +205,25 @@ def test_the_clock_tells_how_long_another_process_had_the_ranks_core() -> None:
     lap = clock.read()
     assert 0.2 * lap.step_ms < lap.run_delay_ms < lap.step_ms
     assert 0.2 * lap.own_ms < lap.own_run_delay_ms < min(lap.own_ms, 0.9 * lap.run_delay_ms)
+    assert lap.on_cpu_ms + lap.run_delay_ms == pytest.approx(lap.step_ms, rel=0.15)  # it never sleeps
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the kernel tells no run delay")
+def test_the_clock_tells_a_sleep_from_a_loop_of_python() -> None:
+    clock = CpuClock()
+    for work in (time.sleep, _count):
+        clock.restart()
+        work(0.05)
+        clock.lap(torch.zeros(()))
+    slept, counted = clock.read(), clock.read()
+    assert slept.on_cpu_ms < 10.0 < 50.0 <= slept.step_ms
+    assert counted.on_cpu_ms + counted.run_delay_ms == pytest.approx(counted.step_ms, rel=0.15)
+
+
+def _count(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        sum(range(100))
 
 
 def test_where_the_kernel_tells_no_run_delay_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +260,8 @@ def test_a_clock_outlives_the_thread_that_made_it() -> None:
         time.sleep(0.001)
     (clock,) = clocks
     clock.lap(torch.zeros(()))
-    assert np.isnan(clock.read().run_delay_ms)
+    lap = clock.read()
+    assert np.isnan(lap.run_delay_ms) and np.isnan(lap.on_cpu_ms)
 
 
 @pytest.mark.parametrize("ms", [0.0, -5.0])

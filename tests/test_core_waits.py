@@ -1,5 +1,7 @@
 """Ranks that are ready to run and wait for a core: how much of the step that is, said first where it costs most."""
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.recording import RecordingFacts
+from scalescope.records.steps.worker_times import WorkerTime
 from scalescope.report.steadiness import uneven_sentence
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because, cost
@@ -28,6 +31,7 @@ from scalescope.scaling.run import _add_own_threads
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, judge_steadiness, was_unsteady
 from scalescope.scaling.verdicts.step_rows.steady import add_steps
 from scalescope.train.script.own_threads import OwnThreads
+from scalescope.train.script.own_workers import OwnWorkers
 from tests.report_samples import run_answer
 
 STALL = Finding(
@@ -117,7 +121,8 @@ def test_a_cause_that_costs_more_comes_first_and_the_waits_beside_it() -> None:
 
 def test_loading_leads_the_waits_for_cores_that_its_slow_workers_may_make() -> None:
     """*Waits for cores cost 41.9 ms*, of which *other processes, loaders' workers or own threads* might be the reason,
-    stood before rank 1's loading of 38.8: both came of its one worker, without which 78 ms came back in turns.
+    stood before rank 1's loading of 38.8: both came of its one worker, without which 78 ms came back in turns. *As long
+    as they compute* was told of workers that used 0.97 of a core.
     """
     waiting = EvidenceRow(kind="annotation", ms=30.1, name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.next")
     loading = Finding(code="data_loading", rank=1, ms=38.8, low_ms=28.2, high_ms=49.5, fraction=0.2, backed="measured",
@@ -133,6 +138,23 @@ def test_loading_leads_the_waits_for_cores_that_its_slow_workers_may_make() -> N
     again: RunAnalysis = msgspec.json.decode(msgspec.json.encode(run), type=RunAnalysis)
     keep(again, again.findings)
     assert again.findings == run.findings
+    for used, words in (
+        (0.97, "of which rank 1's loader workers use 0.97 (2 threads"),
+        (0.3, "as long as they compute"),
+    ):
+        known = told(rows(BESIDE_OTHERS), [])
+        known.worker_times = [WorkerTime(rank=0, processes=1, cores=0.9), WorkerTime(rank=1, processes=1, cores=used)]
+        keep(known, [*known.findings, loading])
+        assert [one.code for one in known.findings] == ["data_loading", "host_starved"]
+        assert words in because(known.findings[1])
+    idle = told(rows(BESIDE_OTHERS), [])  # they wait for files: who has the cores is somebody else
+    idle.worker_times = [WorkerTime(rank=1, processes=1, cores=0.03, waiting=0.4)]  # or would compute
+    keep(idle, [*idle.findings, loading])
+    assert idle.findings[0].code == "data_loading"
+    idle = told(rows(BESIDE_OTHERS), [])
+    idle.worker_times = [WorkerTime(rank=1, processes=1, cores=0.03, waiting=0.01)]
+    keep(idle, [*idle.findings, loading])
+    assert idle.findings[0].code == "host_starved" and "rank 1's loader" not in because(idle.findings[0])
     little = msgspec.structs.replace(loading, ms=9.0, low_ms=7.0, high_ms=11.0, fraction=0.05)
     assert told(rows(BESIDE_OTHERS), [little]).findings[0].code == "host_starved"  # and who may have them is said
     itself = msgspec.structs.replace(loading, evidence=(msgspec.structs.replace(waiting, name="load batch"),))
@@ -261,6 +283,23 @@ def test_a_busy_thread_of_pythons_own_is_found_by_its_name_and_what_sleeps_is_no
     found = threads.busy(3)
     ends.set()
     assert [(one.rank, one.name) for one in found] == [(3, "spins")] and found[0].cores <= 1.1
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nothing tells what processes use")
+def test_what_child_processes_use_of_the_cores_is_known_whether_they_have_ended_or_not() -> None:
+    spins = "import time\nwhile time.process_time() < 0.3: pass\n"
+    before = OwnWorkers()
+    assert before.worked(3) is None
+    before.go_on()
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-S", "-c", spins], check=True)
+    with subprocess.Popen([sys.executable, "-S", "-c", spins + "print(flush=True)\ntime.sleep(60)"],
+                          stdout=subprocess.PIPE) as child:  # fmt: skip
+        assert child.stdout is not None and child.stdout.readline()
+        found, took_s = before.worked(3), time.monotonic() - begun
+        child.kill()
+    assert found is not None and (found.rank, found.processes) == (3, 1)
+    assert 0.9 * 0.6 <= found.cores * took_s <= 1.0
 
 
 def test_more_threads_than_cores_and_what_traces_show_of_the_same_are_told_once() -> None:

@@ -44,6 +44,7 @@ from scalescope.train.script.exchange_marks import ExchangeMarks, Waits, keep_gr
 from scalescope.train.script.losses import loss_number, loss_tensor
 from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.own_threads import OwnThreads
+from scalescope.train.script.own_workers import OwnWorkers
 from scalescope.train.script.run_recorder import RunRecorder
 from scalescope.train.script.schedule import ScriptSchedule
 from scalescope.train.script.windows import ScriptWindows
@@ -87,6 +88,7 @@ class StepProfiler:
         self._pid = os.getpid()
         self._mark_s = 0.0
         self._threads = OwnThreads()
+        self._workers: OwnWorkers | None = None  # from the first step's end on
         self._membership: Membership | None = None
         self._exchange: MessageChannel | None = None
         self._recorder: RunRecorder | None = None
@@ -141,6 +143,8 @@ class StepProfiler:
         if self._marks is not None:
             self._marks.begin_step(self._step)
         following = self._schedule.window(self._step)
+        if self._workers is not None and (window is None) != (following is None):
+            (self._workers.go_on if following is None else self._workers.pause)()
         if following is not None:
             self._windows.before(following, self._step)
         assert self._clock is not None
@@ -226,6 +230,7 @@ class StepProfiler:
                 config.profiler, membership, self._metadata(membership), lambda: self._run_folder(config.timeout_s),
                 AgreedEnd(membership.store, key), says=self._recorder is not None,
             )  # fmt: skip
+        self._workers = OwnWorkers()
         self._clock = make_clock(membership.device)
         if membership.size > 1:
             self._marks = mark_exchanges(self._clock.arrive, Waits(self._clock.begin_wait, self._clock.end_wait))
@@ -250,6 +255,7 @@ class StepProfiler:
             self._membership.rank, self._laps, peak_bytes(self._membership.device), remarks=remarks,
             windows=self._windows.take_written(), bursts=self._windows.measured if last else None, ended=last,
             threads=self._threads.busy(self._membership.rank) if last else [],
+            workers=self._workers.worked(self._membership.rank) if last and self._workers is not None else None,
         )  # fmt: skip
         self._laps, self._remarks = [], []
         if self._recorder is not None:

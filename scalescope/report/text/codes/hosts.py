@@ -45,7 +45,7 @@ from scalescope.scaling.finding import (
 )
 from scalescope.scaling.findings.of_rows.core_waits import COMES_BACK, SINCE_STEP, is_wait_for_cores
 from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, ON_CPU
-from scalescope.scaling.findings.of_rows.own_workers import WORKERS_MAY_HAVE, waits_for_workers
+from scalescope.scaling.findings.of_rows.own_workers import WORKERS_CORES, WORKERS_MAY_HAVE, waits_for_workers
 
 #: Of what lasts so many times as long as it costs, most is no matter of what it is told of.
 _MUCH_MORE = 2
@@ -265,10 +265,12 @@ def _who_has_cores(finding: Finding) -> str:
         )
     if (slow := row_of(finding, WORKERS_MAY_HAVE)) is not None and slow.value is not None:
         both = milliseconds((finding.ms or 0.0) + (slow.ms or 0.0))
-        return (
-            f"{waiting} for a core, which rank {slow.value:.0f}'s loader workers have as long as they compute "
-            f"({compute} beside them): faster batches there may bring back both, {both}"
-        )
+        used = row_of(finding, WORKERS_CORES)
+        workers = f"rank {slow.value:.0f}'s loader workers"
+        have = f"which {workers} have as long as they compute"
+        if used is not None and used.value is not None:
+            have = f"of which {workers} use {used.value:.2f}"
+        return f"{waiting} for a core, {have} ({compute} beside them): faster batches there may bring back both, {both}"
     return f"{waiting} for a core, {others} ({compute})"
 
 

@@ -14,6 +14,11 @@ from scalescope.scaling.rank.loading import from_workers
 #: Evidence that a rank's (`value`) loader workers may have the cores that are waited for: `ms` is what its loading
 #: costs.
 WORKERS_MAY_HAVE = "workers_may_have"
+#: Evidence of how many cores that rank's child processes used in the mean: then it is known that they have them.
+WORKERS_CORES = "workers_cores"
+#: From so much of a core on they are told to use it: who computes all the while has two thirds of one beside two
+#: threads on two cores, and less beside others. Who neither has so much as the other nor waits for it hardly computes.
+_HAVE_IT, _HARDLY = 1 / 3, 0.1
 #: Cures of waits of which nobody known has the cores.
 _UNKNOWN: frozenset[Cure] = frozenset({"free_cores", "core_for_rank"})
 #: Loading that costs so much of what is waited for leads: the one is sure, and the other may be its doing.
@@ -30,7 +35,8 @@ def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list
     """Return findings of waits for cores with the rank whose loader's workers may have these, which then comes first.
 
     A worker that its rank waits for is behind, and never rests: where it computes it has a core all the while. With it
-    more threads compute than there are cores. Whether it computes, or waits for files, no trace tells.
+    more threads compute than there are cores. Whether it computes, or waits for files, no trace tells. The run does,
+    where it noted what the ranks' child processes used: who waits for files has no core.
     """
     times = analysis.step_times
     waits = times.core_waits if times is not None else None
@@ -40,8 +46,13 @@ def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list
         return list(findings)
     if starved.rank not in (None, slow.rank):
         return list(findings)
-    row = EvidenceRow(kind="figure", name=WORKERS_MAY_HAVE, ms=slow.ms, value=float(slow.rank or 0))
-    evidence = (*(one for one in starved.evidence if one.name != WORKERS_MAY_HAVE), row)
+    own = next((one for one in analysis.worker_times if one.rank == slow.rank), None)
+    if own is not None and own.waiting is not None and own.cores + own.waiting < _HARDLY:
+        return list(findings)
+    rows = [EvidenceRow(kind="figure", name=WORKERS_MAY_HAVE, ms=slow.ms, value=float(slow.rank or 0))]
+    if own is not None and own.cores >= _HAVE_IT:
+        rows.append(EvidenceRow(kind="figure", name=WORKERS_CORES, value=own.cores))
+    evidence = (*(one for one in starved.evidence if one.name not in (WORKERS_MAY_HAVE, WORKERS_CORES)), *rows)
     told = [replace(one, evidence=evidence) if one is starved else one for one in findings]
     if weight(slow) < _LEADS * weight(starved):
         return told

@@ -1,0 +1,12 @@
+"""What the child processes of a script's ranks compute, such as their loaders' workers: in recording.json."""
+
+import msgspec
+
+
+class WorkerTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The child processes of one rank, together."""
+
+    rank: int
+    processes: int  # the most that were seen at once
+    waiting: float | None = None  # cores that they were ready to run on as well, and others had; None: not told
+    cores: float  # that they used in the mean of all stretches of steps behind the first that no profiler records
