@@ -81,7 +81,7 @@ def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_
     run = told(rows(BESIDE_OTHERS), [SLOWER, STALL])
     first = run.findings[0]
     assert (first.code, first.rank, first.backed) == ("host_starved", None, "measured")
-    assert first.ms == pytest.approx(62.5, abs=0.2) and first.low_ms is not None and 45.0 < first.low_ms < 53.0
+    assert first.ms == pytest.approx(62.5, abs=0.2) and first.low_ms is not None and 22.0 < first.low_ms < 32.0
     verdict = run_verdict(run)
     assert "waits for cores cost 62.5 ms (" in verdict.headline
     assert (

@@ -243,6 +243,7 @@ def _who_has_cores(finding: Finding) -> str:
     threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
     waiting = host_does(finding, "could run, and wait", "could run, and waits")
     others = "which other processes, loaders' workers or own threads have"
+    own_alone = "which the job's own other threads alone may have, so that cores of their own may bring nothing"
     own = next((row for row in finding.evidence if row.name.startswith(f"{OWN_THREAD} ")), None)
     if own is not None and own.value is not None:
         name, whose = own.name.removeprefix(OWN_THREAD).strip(), "a rank's" if finding.rank is None else "its"
@@ -251,7 +252,7 @@ def _who_has_cores(finding: Finding) -> str:
             return f"{text} beside the loop"
         return f"{text} beside {_computing(threads.value, cores.value)}{_bound_to_these(finding)}"
     if threads is None or cores is None or threads.value is None or cores.value is None:
-        return f"{waiting} for a core, {others}"
+        return f"{waiting} for a core, {own_alone if finding.at_most else others}"
     count = round(threads.value)
     compute = f"{counted(count, 'thread')} compute{'s' * (count == 1)} on {counted(round(cores.value), 'core')}"
     if threads.value > cores.value:
@@ -271,7 +272,7 @@ def _who_has_cores(finding: Finding) -> str:
         if used is not None and used.value is not None:
             have = f"of which {workers} use {used.value:.2f}"
         return f"{waiting} for a core, {have} ({compute} beside them): faster batches there may bring back both, {both}"
-    return f"{waiting} for a core, {others} ({compute})"
+    return f"{waiting} for a core, {own_alone if finding.at_most else others} ({compute})"
 
 
 def _bound(finding: Finding) -> int:

@@ -12,6 +12,7 @@ from scalescope.scaling.finding import (
     IN_STEPS,
     LATE_RANK,
     LOOPS_WAIT,
+    MAY_BE_OTHERS,
     OWN_THREAD,
     STEADY_STEPS,
     WAITED_THERE,
@@ -45,6 +46,10 @@ _TIMES_THE_CORES = 2
 #: Beside processes that had more than half of the cores -0.9 to 0.2 times as much did, of an MLP by 4 and 8 threads a
 #: rank, which then have more of them than one has; by 2, 0.8 to 1.3 times.
 COMES_BACK = (0.25, 0.66, 1.67)
+#: Up to so much of the step without its waits the job's own other threads make its loops wait, where these have all the
+#: cores: of 60 runs of two ranks on two cores 0.16 at most, and of one of ten small all-reduces a step 0.21, to which a
+#: core for each rank brought nothing back. Beside another process it was 0.25 to 1.4.
+_BY_OWN_THREADS = 0.21
 
 
 def is_wait_for_cores(finding: Finding) -> bool:
@@ -63,7 +68,8 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
         return findings
     own = _finding(waits)
     same = [one for one in findings if _is_the_same(one)]
-    costlier = any(_is_known(one) or (one.rank == own.rank and weight(one) >= weight(own)) for one in same)
+    own_ms = (own.ms or 0.0) if own.at_most else weight(own)  # of waits that may be the job's own, all are told
+    costlier = any(_is_known(one) or (one.rank == own.rank and weight(one) >= own_ms) for one in same)
     if costlier or not _is_worth_it(waits):
         return _as_weighed(findings, [_with_threads(one, waits) if one in same else one for one in findings])
     # the turns that a loader's workers may take are among what is waited for
@@ -198,6 +204,19 @@ def _since(waits: CoreWaits) -> list[EvidenceRow]:
     return [EvidenceRow(kind="figure", name=SINCE_STEP, value=since.step, ms=since.after_ms, others_ms=since.before_ms)]
 
 
+def _by_own_threads_ms(waits: CoreWaits) -> float:
+    """Return up to what the job's own other threads, such as those that move its data, make all ranks wait, ms.
+
+    Nothing where cores are left for them, where it is known who has the cores, and of one rank alone: they would make
+    the others wait as well.
+    """
+    left = waits.threads is not None and waits.cores is not None and waits.threads < waits.cores
+    known = waits.has_too_many_threads or waits.own_thread_takes_turns or waits.since is not None
+    if waits.rank is not None or left or known:
+        return 0.0
+    return _BY_OWN_THREADS * max(0.0, waits.mean_step_ms - waits.ms)
+
+
 def _finding(waits: CoreWaits) -> Finding:
     figures = [*_threads(waits), *_binding(waits)]
     alone: Cure = "core_for_rank" if waits.bound_cores is None else "more_cores_for_rank"
@@ -212,12 +231,17 @@ def _finding(waits: CoreWaits) -> Finding:
     # what is waited for behind the last rank's first wait for the others may hold the step up, or lie behind transfer:
     # neither end is likelier
     ms = waits.ms if waits.held_up_ms is None else (max(waits.low_ms, min(waits.held_up_ms, waits.ms)) + waits.ms) / 2
+    own_ms = _by_own_threads_ms(waits)
+    low = max(0.0, waits.low_ms - own_ms)
+    may_be_own = own_ms > 0 and low <= 0
+    if may_be_own:
+        figures.append(EvidenceRow(kind="figure", name=MAY_BE_OTHERS, ms=min(own_ms, ms)))
     found = Finding(
         code="host_starved",
         rank=waits.rank,
         ms=ms,
-        low_ms=waits.low_ms,
-        high_ms=waits.high_ms,
+        low_ms=low,
+        high_ms=ms if may_be_own else waits.high_ms,
         fraction=ms / waits.mean_step_ms,
         evidence=(
             EvidenceRow(kind="figure", name=RUN_DELAY, ms=waits.ms, value=float(waits.steps)),
@@ -227,6 +251,7 @@ def _finding(waits: CoreWaits) -> Finding:
         ),
         remedy=remedy,
         backed="measured",
+        at_most=may_be_own,
     )
     if waits.rank is not None or remedy.cure != "fewer_threads" or remedy.size != 1 or not _are_many(waits):
         return found
