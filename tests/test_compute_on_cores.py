@@ -105,8 +105,8 @@ def test_what_each_of_few_ranks_waits_for_cores_stands_beside_the_bars_too() -> 
     """
     run = on_cpus([2.0, 50.0], [], rank=1)
     told = "holds what operators wait for a core: in the step rank 1, ready to run, waits for one for 50.0 ms, "
-    assert f"compute {told}rank 0 for 2.0 ms." in printed(run)
-    assert f"Compute {told}rank 0 for 2.0 ms." in _waits_sentence(run)
+    assert f"compute {told}rank 0 for 2.0 ms; how much" in printed(run)
+    assert f"Compute {told}rank 0 for 2.0 ms; how much" in _waits_sentence(run)
     quiet = on_cpus([2.0, 3.0], [])
     assert not _waits_sentence(quiet)
 
@@ -124,6 +124,24 @@ def test_what_a_rank_waits_beyond_the_rest_of_its_step_is_no_compute_and_the_ran
     assert msgspec.json.decode(msgspec.json.encode(run), type=RunAnalysis).efficiency == run.efficiency
     keep(run, run.findings)
     assert left(run) == pytest.approx(0.7), "told once, however often"
+
+
+def test_what_ranks_wait_and_what_of_compute_is_on_a_core_are_of_one_figure() -> None:
+    """Ranks that waited 31.2 and 30.5 of 97.4 ms for a core stood under *70.7% compute (waits for cores included: at
+    most 68.3% is on a core)*: by the one 39% was left, by the other 68%, and neither was said of the other.
+    """
+    run = on_cpus([45.0, 35.0], [])
+    # all 40 ms of the mean rank may lie in compute; of 45 and 35 at least 35 and 25 do, the rest fits into transfer
+    assert left(run) == pytest.approx(0.9 - 0.3) and run.efficiency is not None
+    assert run.efficiency.on_cores_at_least == pytest.approx(0.9 - 0.4)
+    text = printed(run)
+    assert "Parallel efficiency 50.0% to 60.0%, without waits for cores; with these as compute 90.0% = load" in text
+    assert "90.0% of the 100.0 ms step is compute (waits for cores included: 50.0% to 60.0% is on a core)" in text
+    assert "waits for one for 45.0 ms, rank 1 for 35.0 ms; how much of that lies in compute no trace tells." in text
+    figures = {one.label: one.value for one in _run_figures(run)}
+    assert figures["parallel efficiency, without waits for cores"] == "50.0% to 60.0%"
+    drawn = run_bars(run)
+    assert drawn is not None and drawn.legend[1].label == "of it waits for a core, 30% to 40% of the step"
 
 
 def test_several_ranks_that_wait_are_given_cores_each() -> None:

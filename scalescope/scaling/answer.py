@@ -199,6 +199,8 @@ class Efficiency(msgspec.Struct, kw_only=True):
     orchestration: float
     #: Of ranks on CPUs a finding says of that they wait for cores, which counts as compute: `parallel` without that.
     on_cores_at_most: float | None = None
+    #: … and without all that they wait in the step, whichever part of it that lies in; None where that is no less.
+    on_cores_at_least: float | None = None
 
 
 class Replay(msgspec.Struct, kw_only=True):

@@ -8,6 +8,7 @@ import statistics
 from scalescope.report.as_run import is_shown_alone, shown_efficiency, shown_step
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
 from scalescope.report.drawing.tables import Table
+from scalescope.report.text.waits.on_cores import on_a_core
 from scalescope.scaling.answer import Efficiency, RunAnalysis
 from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.findings.of_rows.on_cores import waits_in_step
@@ -97,7 +98,7 @@ def on_cores_clause(run: RunAnalysis) -> str:
     factors, _ = shown_efficiency(run)
     if factors is None or factors.on_cores_at_most is None:
         return ""
-    return f" (waits for cores included: at most {percent(factors.on_cores_at_most)} is on a core)"
+    return f" (waits for cores included: {on_a_core(factors)} is on a core)"
 
 
 def waits_in_compute(run: RunAnalysis) -> float:
@@ -112,17 +113,15 @@ def efficiency_told(factors: Efficiency, whose: str) -> str:
     name = f"Parallel efficiency{f' {whose}' if whose else ''}"
     if factors.on_cores_at_most is None:
         return f"{name} {percent(factors.parallel)}"
-    return (
-        f"{name} at most {percent(factors.on_cores_at_most)}, without waits for cores; with these as compute "
-        f"{percent(factors.parallel)}"
-    )
+    return f"{name} {on_a_core(factors)}, without waits for cores; with these as compute {percent(factors.parallel)}"
 
 
 def on_cores_figure(label: str, factors: Efficiency) -> tuple[str, str]:
     """Return a card's figure of the efficiency, its label and its value: a bound where ranks wait for cores."""
     if factors.on_cores_at_most is None:
         return label, percent(factors.parallel)
-    return f"{label}, without waits for cores", f"≤ {percent(factors.on_cores_at_most)}"
+    told = on_a_core(factors) if factors.on_cores_at_least is not None else f"≤ {percent(factors.on_cores_at_most)}"
+    return f"{label}, without waits for cores", told
 
 
 def waits_line(run: RunAnalysis) -> str:
@@ -137,7 +136,10 @@ def waits_line(run: RunAnalysis) -> str:
     if len(waits) > _MOST_RANKS:
         others = [f"the mean rank for {milliseconds(statistics.fmean(one.ms for one in waits))}"]
     beside = "".join(f", {told}" for told in others)
+    factors, _ = shown_efficiency(run)
+    untold = factors is not None and factors.on_cores_at_least is not None
+    where = "; how much of that lies in compute no trace tells" if untold else ""
     return (
         f"compute holds what operators wait for a core: in the step rank {most.rank}, ready to run, waits for one for "
-        f"{milliseconds(most.ms)}{beside}."
+        f"{milliseconds(most.ms)}{beside}{where}."
     )

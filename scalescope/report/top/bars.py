@@ -13,6 +13,7 @@ from scalescope.report.as_run import (
     is_shown_alone,
     name_of_step,
     of_other_steps,
+    shown_efficiency,
     step_of_job,
 )
 from scalescope.report.drawing import parts
@@ -24,6 +25,7 @@ from scalescope.report.steadiness import AS_MEASURED, beside_measured
 from scalescope.report.text.findings import beside_waits
 from scalescope.report.text.late.rank import LateRank, late_rank, splits_of
 from scalescope.report.text.recurring import is_told
+from scalescope.report.text.waits.on_cores import waits_within
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
@@ -197,8 +199,8 @@ def _with_late_rank(drawn: Bars, late: LateRank, apart: _Given, longest: float, 
 
 def _with_waits(drawn: Bars, run: RunAnalysis) -> Bars:
     """Return the bars with what of compute waits for a core hatched: operators run on meanwhile."""
-    share = waits_in_compute(run)
-    if share < _SEEN:
+    share, (factors, _) = waits_in_compute(run), shown_efficiency(run)
+    if share < _SEEN or factors is None:
         return drawn
     compute = f"var({parts.BY_KEY['compute'].variable})"
     colour = f"repeating-linear-gradient(45deg,var(--surface) 0 2px,{compute} 2px 6px)"
@@ -211,11 +213,11 @@ def _with_waits(drawn: Bars, run: RunAnalysis) -> Bars:
             if not waits:
                 stretches.append(one)
                 continue
-            told = f"compute that waits for a core: at least {percent(share)}"
+            told = f"compute that waits for a core: {waits_within(factors)}"
             rest = replace(one, weight=f"{float(one.weight) - waits:.3f}")
             stretches += [rest, Stretch(f"{waits:.3f}", colour, told)]
         bars.append(replace(bar, stretches=stretches))
-    waiting = Stretch("", colour, f"of it waits for a core, at least {percent(share, 0)} of the step")
+    waiting = Stretch("", colour, f"of it waits for a core, {waits_within(factors, 0)} of the step")
     legend = [said for one in drawn.legend for said in ([one, waiting] if one.colour == compute else [one])]
     return replace(drawn, bars=bars, legend=legend)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import listing, percent
+from scalescope.report.text.waits.on_cores import on_a_core
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.study_answer import ScalingPoint
 
@@ -37,9 +38,9 @@ def cores_sentence(points: Sequence[ScalingPoint], runs: Sequence[RunAnalysis]) 
     for point in points:
         factors = efficiencies.get(point.run)
         if factors is not None and factors.on_cores_at_most is not None:
-            left, whole = percent(factors.on_cores_at_most), percent(factors.parallel)
+            left, whole = on_a_core(factors), percent(factors.parallel)
             where = f"{point.world_size} ranks{f' of {point.series}' * several}"
-            told.append(f"of the {whole} of the profiled step on {where} at most {left} is on a core")
+            told.append(f"of the {whole} of the profiled step on {where} {left} is on a core")
     if not told:
         return ""
     return f"Waits for cores count as compute, in the factors and in the step's growth: {listing(told)}."

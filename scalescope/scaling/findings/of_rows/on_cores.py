@@ -51,7 +51,11 @@ def add_on_cores(analysis: RunAnalysis) -> None:
         told.append((as_run.efficiency, as_run.ranks))
     for efficiency, ranks in told:
         if efficiency is not None:
-            efficiency.on_cores_at_most = _on_cores_at_most(analysis, efficiency.parallel, ranks)
+            most = _on_cores_at_most(analysis, efficiency.parallel, ranks)
+            efficiency.on_cores_at_most = most
+            efficiency.on_cores_at_least = (
+                None if most is None else _at_least(analysis, efficiency.parallel, ranks, most)
+            )
 
 
 def _on_cores_at_most(analysis: RunAnalysis, parallel: float, ranks: Sequence[Split]) -> float | None:
@@ -75,6 +79,20 @@ def _by_rows(analysis: RunAnalysis, ranks: Sequence[Split], parallel: float) -> 
         return parallel
     lost = sum(max(0.0, waits.get(one.rank, 0.0) - (one.window_ms - one.compute_ms)) for one in ranks)
     return parallel - lost / window
+
+
+def _at_least(analysis: RunAnalysis, parallel: float, ranks: Sequence[Split], most: float) -> float | None:
+    """Return the share in which these ranks compute on a core if all that they wait for one lies in compute.
+
+    None where nothing tells it of all of them, or it is no less than what is left at most.
+    """
+    waits = waits_in_step(analysis, ranks)
+    window = sum(one.window_ms for one in ranks)
+    if not window or len(waits) < len(ranks):
+        return None
+    computing = {one.rank: one.compute_ms for one in ranks}
+    least = max(0.0, parallel - sum(min(one.ms, computing[one.rank]) for one in waits) / window)
+    return least if most - least > _WORTH_SAYING else None
 
 
 def _takes_for_sure(one: Finding) -> float:
