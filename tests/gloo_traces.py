@@ -24,6 +24,7 @@ class GlooJob:
 
     world_size: int = 2
     view_ns: int | None = 1_000  # of the view in each operator; None: there is none, as in a compiled step
+    host: str = ""  # on which all ranks run, where their traces name it
     now: dict[int, int] = field(default_factory=dict)
     events: dict[int, list[Json]] = field(default_factory=dict)
     begun: dict[int, int] = field(default_factory=dict)  # when each rank's step did
@@ -177,6 +178,7 @@ class GlooJob:
             "schemaVersion": 1,
             "deviceProperties": [],
             "distributedInfo": {"backend": "gloo", "rank": rank, "world_size": self.world_size},
+            **({"host_name": self.host} if self.host else {}),
             "baseTimeNanoseconds": BASE_NS,
             "traceEvents": self.events[rank],
         }

@@ -32,6 +32,7 @@ from scalescope.scaling.findings.detectors.own_work import own_work
 from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.detectors.small_collectives import small_collectives
+from scalescope.scaling.findings.hosts.beside_own_work import with_ranks_beside
 from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
 from scalescope.scaling.findings.hosts.element_reads import element_reads
 from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
@@ -105,7 +106,7 @@ def find(scene: Scene) -> list[Finding]:
     candidates = _each_stall_once(
         [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
     )
-    candidates = as_one_of_workers(scene, candidates)
+    candidates = with_ranks_beside(scene, as_one_of_workers(scene, candidates))
     candidates = without_slow_operators(scene, with_differing_load(scene, without_their_symptoms(candidates)))
     candidates = with_blocks(scene, candidates)
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
