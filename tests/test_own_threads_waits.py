@@ -8,9 +8,11 @@ import pytest
 from scalescope.records.rows import StepRow
 from scalescope.report.text.findings import because, cost
 from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, was_unsteady
 from tests.test_core_waits import BESIDE_OTHERS, rows, told
 
 BUCKETS = Finding(
@@ -75,3 +77,27 @@ def test_beyond_what_own_threads_may_make_it_is_sure_and_of_one_rank_alone_all_o
     busy = told(recorded("busy_core_steps.jsonl"), [BUCKETS]).findings[0]
     assert (busy.code, busy.rank, busy.at_most) == ("host_starved", 1, False)
     assert busy.ms == pytest.approx(25.6, abs=0.1) and busy.low_ms == pytest.approx(4.5, abs=0.1)
+
+
+@pytest.mark.parametrize(("cores", "known"), [((8, 2), True), ((2, 2), False)])
+def test_threads_that_take_turns_come_before_the_unsteadiness_that_they_make(
+    cores: tuple[int, int], known: bool
+) -> None:
+    """*The machine was unsteady. Of the profiled steps alone: starved hosts cost about 19 ms* was told of 8 threads on
+    2 cores: of the one cause that was sure, which makes steps differ, and is priced by all of them.
+    """
+    turns = Finding(code="host_starved", ms=10.3, low_ms=10.3, high_ms=15.4, fraction=0.1, backed="replay",
+                    at_least=True, remedy=Remedy(cure="fewer_threads", size=1.0))  # fmt: skip
+    run = told(rows([[42.0, 46.0] if at % 2 else [45.0, 41.0] for at in range(60)], 72.0), [turns], cores=cores)
+    measured = run.step_times.measured_step_ms if run.step_times is not None else None
+    assert measured is not None
+    around = Interval(measured, measured - 1, measured + 1)
+    longer = Interval(1.14 * measured, 1.14 * measured - 1, 1.14 * measured + 1)
+    run.as_run = AsRun(step_ms=longer.value, source="steps", ranks=list(run.ranks), steps=3, untraced_ms=around,
+                       untraced_by="steps", low_ms=longer.low, high_ms=longer.high,
+                       recording_ms=Interval(1, 1, 1))  # fmt: skip
+    assert was_unsteady(run) and is_doubtful(run) != known
+    verdict = run_verdict(run)
+    assert ("the machine was unsteady" in verdict.headline) != known
+    assert any("as they do where threads take turns" in one for one in verdict.sentences) == known
+    assert ("measure again" in verdict.advice) != known

@@ -84,6 +84,7 @@ from scalescope.scaling.verdicts.step_rows.doubt import (
     is_doubtful,
     leaves_nothing_to_doubt,
     longer_for_long_ones_ms,
+    makes_steps_differ,
     was_unsteady,
 )
 
@@ -93,6 +94,7 @@ _OF_STEPS = {True: "Between the longer steps", False: "In the median of all its 
 _SURE_ALL_THE_SAME = (
     "The machine was unsteady, which does not make this cause; in other steps it may cost more or less."
 )
+_BY_TURNS = "Steps differ, as they do where threads take turns on cores; in other steps it may cost more or less."
 _NOTHING_ALL_THE_SAME = "The machine was unsteady: steps differ by more than anything that was found costs."
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
 _OUTWEIGHS = 2.5
@@ -340,7 +342,8 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.headline = f"the machine was unsteady{cause}. Of the profiled steps alone: {told.headline}"
         told.explained[:0] = [one for one in (why_one_is_unsteady(run), capitalized(against)) if one]
     elif was_unsteady(run):
-        told.explained.insert(0, _NOTHING_ALL_THE_SAME if leaves_nothing_to_doubt(run) else _SURE_ALL_THE_SAME)
+        sure = _BY_TURNS if any(map(makes_steps_differ, run.findings[:1])) else _SURE_ALL_THE_SAME
+        told.explained.insert(0, _NOTHING_ALL_THE_SAME if leaves_nothing_to_doubt(run) else sure)
         told.explained += [capitalized(against)] if against else []
     elif against or (against := not_reached(run)):
         told.explained.append(capitalized(against))

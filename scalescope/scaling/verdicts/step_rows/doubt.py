@@ -8,6 +8,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import (
     LATE,
+    LOOPS_WAIT,
     STEADY_STEPS,
     Code,
     Finding,
@@ -55,11 +56,20 @@ def leaves_nothing_to_doubt(run: RunAnalysis) -> bool:
 
 def is_beyond_unsteadiness(run: RunAnalysis, finding: Finding) -> bool:
     """Tell whether a cause is there for sure, however long the steps were: the machine cannot have made most of it."""
+    if makes_steps_differ(finding):
+        return True
     if not is_of_the_job(finding) or is_now_and_then(finding):
         return False
     if finding.code in _COUNTED or is_certain(finding) or _loads_alike(run, finding):
         return True
     return _made_by_machine_ms(run, finding.rank) < _MOST * _seen_ms(finding)
+
+
+def makes_steps_differ(finding: Finding) -> bool:
+    """Tell whether a cause makes steps differ by itself, and is priced by all steady ones, whatever profiled ones took:
+    threads of the job's own that take turns on its cores.
+    """
+    return (finding.low_ms or 0.0) > 0 and any(row.name == LOOPS_WAIT for row in finding.evidence)
 
 
 def _loads_alike(run: RunAnalysis, finding: Finding) -> bool:
@@ -103,7 +113,7 @@ def was_unsteady(run: RunAnalysis) -> bool:
     Not where the costliest finding is what makes steps differ.
     """
     times = run.step_times
-    if run.growing is not None or any(is_of_steady_steps(one) for one in run.findings[:1]):
+    if run.growing is not None or any(is_of_steady_steps(one) and not one.at_most for one in run.findings[:1]):
         return False  # what makes its steps differ is known
     if any(map(is_known, run.findings[:1])):  # … unless others had the cores in the profiled steps alone, by no row
         return is_of_other_steps(run) and _waited_for_cores_no_longer(run)
