@@ -247,8 +247,7 @@ OWN_THREAD = "own_thread"
 LOOPS_WAIT = "loops_wait"
 #: Evidence of one rank: it is bound to fewer cores (`value`) than the ranks of its host may run on.
 BOUND_CORES = "bound_cores"
-#: Evidence that Python collects its garbage, `calls` times a step, which takes `ms`: its own collector tells.
-GARBAGE = "garbage_collection"
+GARBAGE = "garbage_collection"  # evidence that Python's own collector tells of: `calls` times a step, which take `ms`
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
 STEADY_STEPS = "steady_steps"
 #: Evidence that all steps say how late a rank is, whatever its window holds: `ms` in the mean, of `value` steps.
