@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from scalescope.records.steps.unevenness import BY_FRESH_PAGES
+from scalescope.scaling.as_run.at_power import MOST_SLOWER, at_power_ns
 from scalescope.scaling.as_run.recording import RecordingTerms
 from scalescope.scaling.as_run.replays import HIGHEST_SCALE, NEAR, Replays
 from scalescope.scaling.as_run.untraced_step import Untraced
@@ -43,9 +44,6 @@ ON_DEVICES = 0.025
 EACH_ACTIVITY_NS = 700.0
 #: Beside the one at the highest scale; most are there after one or two.
 _MOST_REPLAYS = 10
-#: Devices that bound a step are not so many times slower while nobody records them: 1.07 to 1.12 times at their power
-#: limit, on H200.
-_FAR_LONGER = 1.15
 #: Of devices' paces that are tried.
 _MOST_PACES = 3
 #: Operators are no quicker than so many times as long as recorded: what a step is longer by beyond that, others make.
@@ -72,11 +70,13 @@ def calibrate(
     terms: RecordingTerms,
     untraced: Untraced | None,
     known: Replays | None = None,
+    *,
+    held_up: bool = False,
 ) -> Calibration:
     """Return the scale at which the step of a graph as traced, which replays as `traced_ns`, is the untraced one.
 
     Without an untraced step the terms' own range gives a range. `known`: replays of the same graph at the same cost.
-    Raises RunError where the replay stalls.
+    `held_up`: the traces tell of something that holds hosts up. Raises RunError where the replay stalls.
     """
     replays = (known or Replays(graph, cost)).of_another(traced_ns)
     if untraced is not None:
@@ -86,7 +86,7 @@ def calibrate(
         return _not_needed(replays, terms, traced_ns, untraced)
     if untraced is None:
         return _range(replays, terms)
-    return _fit(replays, terms, untraced, traced_ns, replays.at(HIGHEST_SCALE))
+    return _fit(replays, terms, untraced, traced_ns, replays.at(HIGHEST_SCALE), held_up=held_up)
 
 
 def _not_needed(replays: Replays, terms: RecordingTerms, step: float, untraced: Untraced | None) -> Calibration:
@@ -158,7 +158,9 @@ def _unexplained(graph: Graph) -> float:
     return max(graph.unexplained_ns.values(), default=0.0) / max(1, len(graph.step_numbers))
 
 
-def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float) -> Calibration:
+def _fit(
+    replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float, *, held_up: bool
+) -> Calibration:
     untraced_ms = untraced.step_ms
     if _terms_tell_more(replays, terms, untraced, traced_ns, shortest):
         slowed = replays.at(terms.likely)
@@ -175,14 +177,21 @@ def _fit(replays: Replays, terms: RecordingTerms, untraced: Untraced, traced_ns:
         )
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     # from here on its devices bound the step, as far as their own pace is known
-    slower = shortest * (1 + (NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
-    at_device = shortest * (1 + NEAR / 2) if replays.copies else slower  # which is the pace that was fitted to it
+    drift = NEAR / 2 if replays.cost.inside.size else ON_DEVICES
+    goal, at_device = 1e6 * untraced_ms.value, shortest * (1 + drift)
+    slower = at_device
+    if not replays.cost.inside.size and not held_up:  # what holds a host up explains a longer step better
+        slower = max(at_device, at_power_ns(replays.graph, replays.at(terms.likely), goal))
+    if replays.copies:  # whose pace was fitted to it
+        at_device = shortest * (1 + NEAR / 2)
     # nor is a step that its devices bound so much longer than them, however little is known how long it is
-    fitted = least > slower or (not replays.cost.inside.size and 1e6 * untraced_ms.value > _FAR_LONGER * shortest)
+    fitted = least > slower or (not replays.cost.inside.size and goal > MOST_SLOWER * shortest)
     if not fitted:  # hosts are not blamed for what devices differ by themselves
-        scale = _beyond(replays, terms, max(most, at_device), max(untraced_ms.value * 1e6, at_device))
-        replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))
-    else:
+        scale = _beyond(replays, terms, max(most, at_device if replays.copies else slower), max(goal, at_device))
+        paced = _at_pace(replays, scale.value, min(goal, slower))
+        fitted = paced.devices > MOST_SLOWER * replays.devices  # not by so much: something holds hosts up
+        replays = replays if fitted else paced
+    if fitted:
         near = AS_GIVEN if untraced.source == "given" else NEAR
         value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely, near)
         low, high = replays.scale_for(most, value), replays.scale_for(least, value)

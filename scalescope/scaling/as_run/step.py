@@ -197,7 +197,8 @@ def _taken_out(
         known.append(Replays(replayer.traced.under(replayer.contention), cost))
     graph, cost = known[0].graph, known[0].cost
     try:
-        found = calibrate(graph, replayer.base_ns, cost, terms, untraced, known[0])
+        held_up = any(one.code not in ("host_bound", "synchronising") for one in host)
+        found = calibrate(graph, replayer.base_ns, cost, terms, untraced, known[0], held_up=held_up)
         if not replayer.replay.faithful:
             # no step is told of such a replay. But where recording moves none, its hosts hide what changes would bring
             if found.source == "not_needed":
