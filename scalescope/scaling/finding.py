@@ -23,6 +23,7 @@ Code = Literal[
     "host_starved",  # everything that a rank's host does takes longer than on the others: its cores are shared
     "host_bound",  # the devices wait for launches, on all ranks
     "element_reads",  # a loop of Python reads a host's tensors value by value
+    "unfused_optimizer",  # it runs operator after operator where one would do: on CPUs, on all ranks
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
     "recompilation",
     "allocation",  # memory taken from, or given back to, the driver in a step
@@ -76,6 +77,7 @@ Cure = Literal[
     "drop_synchronisation",
     "pin_memory",  # of batches
     "read_at_once",  # what is read value by value
+    "fuse_optimizer",  # to one operator
     "fixed_shapes",
     "keep_memory",
     "copy_ahead",
@@ -263,8 +265,7 @@ HIDDEN = "hidden_by_devices"
 EVENS_OUT: tuple[Cure, ...] = ("even_out", "even_out_lengths")
 #: What devices do: it is there whatever recording costs the hosts.
 ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "throttled", "alternating_load")
-#: The figure that says what kernels take that compute values for being read alone, as it seems.
-READ_VALUES = "read_values"
+READ_VALUES = "read_values"  # the figure of what kernels take that compute values for being read alone, as it seems
 #: The figure of how often a step a rank launches what goes round in its loops over time, and how often the others do.
 ROUNDS = "rounds_of_loops"
 #: How many times the others' inputs a rank has, by shapes or its script; how many times one step's work another has.
@@ -302,8 +303,7 @@ UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
 #: Evidence that a few of a rank's launches, now here and now there, take longer than on the others, or than the same
 #: ones in other steps, and the rest do not: `calls` a step, by `value` ms each.
 BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
-#: The figure that says in how many backward passes a step the same gradients are exchanged.
-PASSES = "backward_passes"
+PASSES = "backward_passes"  # the figure of how many passes of a step exchange the same gradients
 #: The figure that says by how much compute is slower for collectives beside it, a step.
 SLOWER_BESIDE = "slower_beside_collectives"
 #: The figure that says how many times the others' even the quickest of a rank's products take in each step.
@@ -370,6 +370,11 @@ def has_upper_end(finding: Finding) -> bool:
 def is_no_fault(finding: Finding) -> bool:
     """Tell whether a transfer is what the job sends, for all that its steps tell: no fault is found in it."""
     return finding.remedy is None or finding.remedy.cure in ("send_less", "record_sizes")
+
+
+def is_of_all_alike(finding: Finding) -> bool:
+    """Tell whether it is what the job is, all its ranks alike, and what would make it quicker is no fault of any."""
+    return finding.code == "unfused_optimizer" or is_all_of_it(finding)
 
 
 def is_within_noise(finding: Finding) -> bool:

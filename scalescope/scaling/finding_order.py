@@ -17,6 +17,7 @@ from scalescope.scaling.finding import (
     is_interrupted_everywhere,
     is_lost_in_noise,
     is_no_fault,
+    is_of_all_alike,
     is_within_noise,
 )
 
@@ -266,7 +267,7 @@ def without_little_launching(findings: Sequence[Finding], step_ms: float) -> lis
 
 
 def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Finding]:
-    """Return the findings, most costly first; what the job is (`is_all_of_it`) behind faults that are there for sure.
+    """Return the findings, most costly first; what the job is (`is_of_all_alike`) behind faults that are sure.
 
     Of all that travels, none is needless as far as is known; a rank that stands still is to be mended, if it costs
     less. A fault that is far below it goes behind it all the same, and so does what all ranks do alike, which is no
@@ -280,11 +281,13 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
         if is_interrupted_everywhere(one):
             before = [weight(fault) for fault in sure if can_cost_ms(fault) > max(own, weight(fault))]
             return -min([own, *before]), bool(before), -own
-        if not (one.at_most or is_all_of_it(one)):
+        if not (one.at_most or is_of_all_alike(one)):
             return -own, False, -own
-        of_all, of_rank = _NEARLY, _FAR_BELOW if is_all_of_it(one) else _NEARLY
+        of_all, of_rank = _NEARLY, _FAR_BELOW if is_of_all_alike(one) else _NEARLY
         before = [
-            weight(fault) for fault in sure if can_cost_ms(fault) >= (of_all if fault.rank is None else of_rank) * own
+            weight(fault)
+            for fault in sure
+            if fault is not one and can_cost_ms(fault) >= (of_all if fault.rank is None else of_rank) * own
         ]
         return -min([own, *before]), True, -own
 

@@ -206,6 +206,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen | None = None  # of what is there in some steps: what steps differ by is no noise then
     # by what its rank takes longer than the others, ms in each step, below 0 where they do: chance makes that, too
     beyond_ms: tuple[float, ...] = ()
+    # between which shares of what a replay says it lies in other jobs, where that was measured
+    known_within: tuple[float, float] | None = None
     longer_by: float = 0.0  # of a rank that computes slower: by what share of what the others take it takes longer
     in_each_ms: tuple[float, ...] = ()  # of one rank's, that is there in each step: what it takes in each, ms
     usual: Interval | None = None  # it costs no more than this in a step, ms, where chance made few of them longer

@@ -16,6 +16,7 @@ from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.computing.shared_device import shared_device
+from scalescope.scaling.findings.computing.unfused_optimizer import unfused_optimizer
 from scalescope.scaling.findings.containment import without_contained
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
@@ -56,6 +57,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     shared_device,
     alternating_load,
     element_reads,
+    unfused_optimizer,
     host_bound,
     copies,
     gradients,

@@ -15,7 +15,7 @@ from scalescope.scaling.replay.ranks.exchanges import free_bucket_copies, free_e
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
-from scalescope.scaling.replay.ranks.shortened import free_loading, shorten_host
+from scalescope.scaling.replay.ranks.shortened import free_loading, fuse_optimizer, shorten_host
 from scalescope.scaling.replay.ranks.side_by_side import Floats, Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
@@ -36,6 +36,7 @@ What = Literal[
     "waits",  # the host's own waits for the device, with the copies that they are for
     "reads",  # the same, with what computes the values that are read one after another
     "elements",  # reading a host's tensors element by element, with the calls that do it
+    "unfused",  # a share of what an optimizer runs one by one
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
     "rounds",  # of several collectives all but one
     "exchanges",  # collectives, with all that waits for them
@@ -53,6 +54,7 @@ class Removal(msgspec.Struct, frozen=True):
     now_and_then: bool = False  # a pause that is not there in each step
     longest_ns: int = 0  # of a pause of several gaps: the longest of them; 0: it is one
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
+    share: float = 1.0  # of what an optimizer runs one by one: so much a fused one gives back
     before: str | None = None  # what is launched behind a pause, where its name tells; "": a step's first launch
     transfers: tuple[
         tuple[int, ...], ...
@@ -87,6 +89,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             free_clones(graph, rank)
         elif removal.what == "elements":
             free_elements(graph, rank)
+        elif removal.what == "unfused":
+            fuse_optimizer(graph, rank, removal.share)
         elif removal.what in ("waits", "reads"):
             _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank, for_collectives=not on_cpu)

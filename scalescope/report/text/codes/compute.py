@@ -147,6 +147,16 @@ def copies(finding: Finding) -> str:
         "copies run alone")  # fmt: skip
 
 
+def unfused_optimizer(finding: Finding) -> str:
+    row = first_of(finding, "annotation")
+    name = row.name.removeprefix("Optimizer.step#").removesuffix(".step") if row is not None else "the optimizer"
+    takes = f" {milliseconds(row.ms)}" if row is not None and row.ms is not None else " time"
+    calls = f" in {row.calls:,.0f} operators" if row is not None and row.calls else ""
+    most = [one.name for one in finding.evidence if one.kind == "operator"]
+    named = f", most of it {listing(most)}" if most else ""
+    return f"{name} takes{takes} of a profiled step{calls}{named}, where one would do"
+
+
 def nothing(finding: Finding) -> str:
     """Return what the compute is, of which alone a step is told."""
     return f"the compute is {kinds}" if (kinds := _kinds(finding)) else _ALL_THAT_IS_LEFT

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
-from scalescope.report.text.codes.compute import copies, more_work, nothing, own_work, slower, throttled
+from scalescope.report.text.codes.compute import (
+    copies,
+    more_work,
+    nothing,
+    own_work,
+    slower,
+    throttled,
+    unfused_optimizer,
+)
 from scalescope.report.text.codes.evidence import (
     computing,
     first_of,
@@ -164,6 +172,7 @@ CODES: dict[Code, CodeText] = {
     "host_starved": CodeText("a starved host", starved),
     "host_bound": CodeText("launching", host_bound),
     "element_reads": CodeText("reading one by one", element_reads),
+    "unfused_optimizer": CodeText("an unfused optimizer", unfused_optimizer),
     "synchronising": CodeText("synchronising", synchronising),
     "recompilation": CodeText("recompilation", lambda one: longer(one, "code is compiled in the step")),
     "allocation": CodeText("allocation", lambda one: longer(one, "memory is taken from the driver in the step")),

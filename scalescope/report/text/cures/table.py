@@ -144,6 +144,9 @@ CURES: dict[Cure, CureText] = {
         "read values all at once, not one by one",
         "tensor.tolist() or tensor.numpy() once, before the loop of Python; figures for a log every so many steps",
     ),
+    "fuse_optimizer": CureText(
+        "let the optimizer be one operator (fused=True)", "torch.optim.AdamW(…, fused=True), and so Adam and Adagrad"
+    ),
     "fixed_shapes": CureText(
         "keep shapes fixed, so that nothing is compiled anew",
         "pad batches, or torch.compile(…, dynamic=True)",

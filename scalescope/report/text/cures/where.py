@@ -121,6 +121,7 @@ IN_JAX: dict[Cure, CureText] = {
     "read_at_once": CureText(
         "read values all at once, not one by one", "np.asarray(array).tolist() once, before the loop of Python"
     ),
+    "fuse_optimizer": CureText("compile the optimizer's update with the step", "optax's update inside jax.jit"),
     "fixed_shapes": CureText(
         "keep shapes fixed, so that nothing is compiled anew", "pad batches; jax_log_compiles=True tells"
     ),

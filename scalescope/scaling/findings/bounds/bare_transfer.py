@@ -68,7 +68,9 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     told = [one for one in found if one.ms is not None and not is_lost_in_noise(one)]
     if sum(weight(one) for one in told if one.code in _OF_TRANSFERS) >= _COVERED * bare:
         return []
-    covered = sum(weight(one) + (one.ms or 0.0) - own_ms(one) for one in told)  # with what may go with a cause
+    covered = sum(  # with what may go with a cause; what all ranks compute at length is none of what is lost
+        weight(one) + (one.ms or 0.0) - own_ms(one) for one in told if one.code != "unfused_optimizer"
+    )
     if covered >= _COVERED * lost:
         return []
     steps = {step.step for step in bounded_steps(analysis)}

@@ -172,6 +172,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     ]
     gains = [of_longer_sequences(scene, _of_one_window(scene, one)) for one in gains]
     gains = up_to_profiled_pace(scene, beside_the_known_step(scene, gains, whole))
+    gains = [_as_it_varies(one) for one in gains]
     gains = with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
     gains = beside_full_devices(scene, gains)
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
@@ -284,6 +285,16 @@ def _now_and_then(scene: Scene, candidate: Candidate, ms: float, seen: Seen, *, 
             mean = beyond / 1e6
             low, high = max(low, mean - half / 1e6), min(high, mean + half / 1e6)
     return Gain(candidate, mean, low, high, beside_ms=mean - ms)
+
+
+def _as_it_varies(gain: Gain) -> Gain:
+    """Return a gain with what it differs by from one job to the next, which has nothing to do with its error."""
+    within = gain.candidate.known_within
+    if within is None or gain.ms <= 0:
+        return gain
+    below = math.hypot(1 - gain.low_ms / gain.ms, 1 - within[0])
+    above = math.hypot(gain.high_ms / gain.ms - 1, within[1] - 1)
+    return replace(gain, low_ms=max(0.0, 1 - below) * gain.ms, high_ms=(1 + above) * gain.ms)
 
 
 def _is_at_its_power(scene: Scene, step_ms: float) -> bool:

@@ -1,9 +1,12 @@
-"""A host that takes less: for a launch, or for loading its data."""
+"""A host that takes less: for a launch, for loading its data, or for an optimizer that it runs one by one."""
 
 from msgspec.structs import replace
 
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.ranks.side_by_side import Launches
+
+#: What Python takes between two of an optimizer's operators, ns: what is longer is a host that stands still.
+_LONGEST_CALLING_NS = 150_000.0
 
 
 def shorten_host(graph: Graph, rank: int, own: Launches, row: int, by_ns: float) -> None:
@@ -31,3 +34,19 @@ def free_loading(graph: Graph, rank: int) -> None:
     for at in graph.loading:
         if graph.activities[at].rank == rank:
             graph.work_ns[at] = 0.0
+
+
+def fuse_optimizer(graph: Graph, rank: int, given_back: float) -> None:
+    """Let a rank's optimizer be one operator: that gives back so much of what it runs one by one, and of calling it."""
+    own, calls = graph.optimizing, graph.calls[rank]
+    for at, call in enumerate(calls):
+        if call.launches not in own:
+            continue
+        graph.work_ns[call.launches] *= 1 - given_back
+        calling = max(0.0, call.think_ns - call.data_ns)
+        if calling <= _LONGEST_CALLING_NS:
+            calls[at] = replace(
+                call,
+                think_ns=call.think_ns - given_back * calling,
+                duration_ns=(1 - given_back) * call.duration_ns,
+            )

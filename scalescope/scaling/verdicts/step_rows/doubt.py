@@ -29,9 +29,9 @@ _MOST = 0.5
 _STEPS_ALIKE, _ALIKE = 4, 0.75
 
 
-#: Launches that a rank makes beyond the others', values that hosts read one by one, or a mode that all are in: no
-#: machine's doing, however unsteady.
-_COUNTED: tuple[Code, ...] = ("own_work", "debug_mode", "element_reads")
+#: Launches that a rank makes beyond the others', values that hosts read one by one, an optimizer's many operators, or a
+#: mode that all are in: no machine's doing, however unsteady.
+_COUNTED: tuple[Code, ...] = ("own_work", "debug_mode", "element_reads", "unfused_optimizer")
 #: What a host does at one place in every profiled step. Who waits for a core does so anywhere: a place has no more of
 #: it than its rank has in all.
 _AT_A_PLACE: tuple[Code, ...] = ("host_stall", "data_loading", "more_work", "recompilation", "synchronising")
