@@ -30,6 +30,7 @@ _ALSO_OF_ONE: dict[Code, str] = {
     "data_loading": "idle_data",
     "host_stall": "idle_launch",
     "host_bound": "idle_launch",
+    "unfused_optimizer": "compute",
     "synchronising": "idle_launch",
     "recompilation": "idle_launch",
     "allocation": "idle_launch",
