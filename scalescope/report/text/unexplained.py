@@ -37,7 +37,7 @@ def unexplained_loss(
     `compute`: its share of the step. `lost`: the other parts, largest first, ms. `which`: what the step is where it
     is not the one as run.
     """
-    told = [one for one in run.findings if one.ms is not None and not is_lost_in_noise(one)]
+    told = [one for one in run.findings if one.ms is not None and not is_lost_in_noise(one) and _is_of_losses(one)]
     whole = (1 - compute) * step_ms
     if not told or not lost or whole < _WORTH_A_LEAD * step_ms or run.findings[0].ms is None:
         return ""
@@ -60,6 +60,11 @@ def unexplained_loss(
         f"{milliseconds(ms)} of the {step} are {name}{count}, and what is found explains "
         f"no more than {milliseconds(explained)} of it; "
     )
+
+
+def _is_of_losses(finding: Finding) -> bool:
+    """Tell whether a finding is of what a step loses beside its compute; what all ranks compute at length is not."""
+    return finding.code != "unfused_optimizer"
 
 
 def _explains_ms(finding: Finding) -> float:

@@ -7,15 +7,16 @@ with the parameters' sizes: so does the interval.
 from collections.abc import Iterator
 
 from scalescope.scaling.finding import EvidenceRow, Remedy
-from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.rank.records.optimizers import single_operations
+from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
 #: Of what Adam, AdamW and Adagrad take, fused ones gave back so much in the middle, and nearly always between so much:
 #: five sets of parameters from 200 of 64 x 64 to two of 60,000 x 64, by default and with foreach=True, alone and on all
 #: cores at once (docs/method/findings.md).
 GIVEN_BACK, GIVEN_BACK_LOW, GIVEN_BACK_HIGH = 0.77, 0.5, 0.93
-#: From this share of the step on it is told.
+#: From this share of the step on it is told, by itself.
 _MUCH = 0.03
 #: So many operators are named.
 _NAMED = 3
@@ -40,14 +41,16 @@ def unfused_optimizer(scene: Scene) -> Iterator[Candidate]:
             ns[record.name[at]] = ns.get(record.name[at], 0.0) + (record.end[at] - record.start[at]) / scale
         calls += len(own) / scale
     most = sorted(ns, key=lambda name: -ns[name])[:_NAMED]
+    removals = (Removal("unfused", share=GIVEN_BACK),)
+    if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
+        return  # what is not told takes nothing from other causes either
     yield Candidate(
         code="unfused_optimizer",
-        removals=(Removal("unfused", share=GIVEN_BACK),),
+        removals=removals,
         known_within=(GIVEN_BACK_LOW / GIVEN_BACK, GIVEN_BACK_HIGH / GIVEN_BACK),
         evidence=(
             *(EvidenceRow(kind="annotation", name=name, ms=sum(ns.values()) / 1e6, calls=calls) for name in names[:1]),
             *(EvidenceRow(kind="operator", name=name, ms=ns[name] / 1e6) for name in most),
         ),
         remedy=Remedy(cure="fuse_optimizer"),
-        least_share=_MUCH,
     )

@@ -19,6 +19,8 @@ _OPERATIONS = re.compile(
     r"aten::(_foreach_)?(lerp|mul|addcmul|addcdiv|sqrt|div|add|sub|neg|pow|maximum|reciprocal|rsqrt|copy|zero|fill)_?"
     r"|aten::(item|_local_scalar_dense|zeros_like|clone|to|detach|result_type)"
 )
+#: Gradients that hold some rows alone, which no fused optimizer takes.
+_SPARSE = re.compile("sparse|coalesce")
 
 
 def single_operations(record: RankRecord) -> dict[str, list[int]]:
@@ -38,6 +40,8 @@ def single_operations(record: RankRecord) -> dict[str, list[int]]:
 def _last_ones(record: RankRecord, begun: int, over: int) -> Iterator[int]:
     first, until = (bisect.bisect_left(record.start, edge) for edge in (begun, over))
     within = [at for at in range(first, until) if record.end[at] <= over and record.kind[at] == COMPUTE]
+    if any(_SPARSE.search(record.name[at]) for at in within):
+        return
     stream = record.stream[within[-1]] if within else -1  # of the loop: what other threads run is none of its
     for at in reversed(within):
         if record.stream[at] != stream:
