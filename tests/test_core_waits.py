@@ -289,7 +289,8 @@ def test_a_busy_thread_of_pythons_own_is_found_by_its_name_and_what_sleeps_is_no
 def test_what_child_processes_use_of_the_cores_is_known_whether_they_have_ended_or_not() -> None:
     spins = "import time\nwhile time.process_time() < 0.3: pass\n"
     before = OwnWorkers()
-    assert before.worked(3) is None
+    idle = before.worked(3)  # of children that whoever runs the tests has
+    assert idle is None or idle.cores < 0.1
     before.go_on()
     begun = time.monotonic()
     subprocess.run([sys.executable, "-S", "-c", spins], check=True)
@@ -298,7 +299,8 @@ def test_what_child_processes_use_of_the_cores_is_known_whether_they_have_ended_
         assert child.stdout is not None and child.stdout.readline()
         found, took_s = before.worked(3), time.monotonic() - begun
         child.kill()
-    assert found is not None and (found.rank, found.processes) == (3, 1)
+    others = idle.processes if idle is not None else 0
+    assert found is not None and (found.rank, found.processes) == (3, others + 1)
     assert 0.9 * 0.6 <= found.cores * took_s <= 1.0
 
 

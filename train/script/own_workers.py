@@ -87,6 +87,6 @@ def _children() -> _Seen:
 def _delay_s(pid: int) -> float:
     """Return for how long a process's first thread was ready to run without a core; NaN where nothing tells."""
     try:
-        return int((Path("/proc") / str(pid) / "schedstat").read_text().split()[1]) / 1e9
+        return int((Path("/proc") / str(pid) / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return math.nan
