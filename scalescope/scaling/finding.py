@@ -241,10 +241,8 @@ CORES_BY_TURNS = "cores_by_turns"
 LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
 #: Evidence that all hosts stand still before a step's first operator: most likely they load, though nothing says so.
 MAY_LOAD = "may_load"
-#: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
-LOCK_WAITS = "lock_waits"
-#: A thread of a rank's own process, whose name follows, uses `value` cores beside its loop.
-OWN_THREAD = "own_thread"
+LOCK_WAITS = "lock_waits"  # evidence of waits that last Python's switch interval: `calls` a step, which take `ms`
+OWN_THREAD = "own_thread"  # a thread of a rank's own process, whose name follows, uses `value` cores beside its loop
 #: What prices threads that take turns: the loop that waits most for a core does so for `ms` of a steady step.
 LOOPS_WAIT = "loops_wait"
 #: Evidence of one rank: it is bound to fewer cores (`value`) than the ranks of its host may run on.
@@ -259,8 +257,7 @@ NO_TRACE = "no_trace"  # evidence that of a rank which comes late in all steps t
 BESIDE = "launched_beside"
 #: The figure of waits of all hosts for their devices, a step: by those a stall of one host shows, else hidden.
 SHOWN_BY_WAITS = "shown_by_waits"
-#: The figure of launching that costs nothing as long as devices do what they need not.
-HIDDEN = "hidden_by_devices"
+HIDDEN = "hidden_by_devices"  # the figure of launching that costs nothing as long as devices do what they need not
 #: What spreads over all ranks what one of them has more of.
 EVENS_OUT: tuple[Cure, ...] = ("even_out", "even_out_lengths")
 #: What devices do: it is there whatever recording costs the hosts.
