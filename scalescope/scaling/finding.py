@@ -269,8 +269,7 @@ ROUNDS = "rounds_of_loops"
 INPUTS, LOADS = "times_the_inputs", "times_the_load"
 #: What goes with a cause whose bound is more than it is seen to take: waits behind it, or launches that others hide.
 GOES_WITH_IT = "goes_with_it"
-#: The figure of how many of its launches a step look for NaN behind the backward pass's nodes.
-ANOMALY = "anomaly_detection"
+ANOMALY = "anomaly_detection"  # how many of its launches a step look for NaN behind the backward pass's nodes
 #: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
 BESIDES = "launches_besides"
 #: … and how many times a step its host alone waits for the device, or oftener than the others' hosts do, counted.
@@ -287,10 +286,8 @@ LAUNCHES_DIFFER = "launches_differ"
 TIMES_COMPUTE = "times_the_compute"
 #: A row of some longer steps of the window: how many times as long all that the host does takes in them (value).
 HOST_SLOWED = "host_slowed"
-#: A row that names one of several ranks of which a finding is (value), where it is nobody's alone.
-LATE_RANK = "late_rank"
-#: What may be waiting for another rank before copy engines move data, which no trace tells.
-UNTOLD_WAITS = "untold_waits"
+LATE_RANK = "late_rank"  # names one of several ranks of which a finding is (value), where it is nobody's alone
+UNTOLD_WAITS = "untold_waits"  # what may wait for another rank before copy engines move data: no trace tells
 #: Evidence of a step without another finding, by its kernels' names: what they take that multiply in fp32 without the
 #: matrix units, in fp64, or sides that are no multiples of eight elements; that turn layouts around convolutions; that
 #: sum up gradients by sorted positions; that are an optimizer's single operations (`value`: to save), or a network's.
