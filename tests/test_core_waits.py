@@ -5,8 +5,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -17,18 +15,13 @@ from scalescope.records.rows import StepRow
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.recording import RecordingFacts
 from scalescope.records.steps.worker_times import WorkerTime
-from scalescope.report.steadiness import uneven_sentence
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because, cost
 from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.answer import AsRun, RunAnalysis
-from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import AT_LEAST, BESIDES, BY_TURNS, LOCK_WAITS, EvidenceRow, Finding, Remedy
-from scalescope.scaling.findings.add import _off_ms
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.run import _add_own_threads
-from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, judge_steadiness, was_unsteady
 from scalescope.scaling.verdicts.step_rows.steady import add_steps
 from scalescope.train.script.own_threads import OwnThreads
 from scalescope.train.script.own_workers import OwnWorkers
@@ -396,116 +389,3 @@ def test_a_script_s_own_loop_is_told_the_call_that_makes_its_threads_fewer() -> 
     assert "goes before OMP_NUM_THREADS=1" in cure_elsewhere(ours)
     jax = msgspec.structs.replace(ours, jax=True)
     assert "torch" not in cure_text(jax) + cure_elsewhere(jax)
-
-
-def test_a_job_whose_steps_are_of_two_lengths_says_so_and_what_ranks_waited_in_either() -> None:
-    """Steps of 152 to 159 ms at first and of 104 later were *108.6 ms (83.0 to 134.2)*, and no word why."""
-    run = told(rows([[60.0, 45.0] if at < 15 else [4.0, 9.0] for at in range(60)]), [STALL])
-    assert run.step_times is not None and run.step_times.uneven is not None
-    sentence = uneven_sentence(run)
-    assert sentence.startswith("The job did not run evenly: a step took 169.2 ms in steps 0 to 8 and ")
-    assert "of which ranks waited 60.0 ms and 9.0 ms for a core that other processes" in sentence
-    assert sentence in run_verdict(run).sentences
-    even = told(rows(BY_ITSELF), [STALL])
-    assert uneven_sentence(even) == ""
-    slower = [
-        msgspec.structs.replace(row, step_ms=[2 * ms if row.step < 15 else ms for ms in row.step_ms])
-        for row in rows(BY_ITSELF)
-    ]
-    assert "core" not in uneven_sentence(told(slower, [])) != ""  # it is not the waits that make them longer
-
-
-def unsteady(finding: Finding, told_ms: float, waits: list[list[float]] = BY_ITSELF) -> RunAnalysis:
-    """Return a run of such a finding whose profiled steps, without recording, are none of the job's own."""
-    run = told(rows(waits), [finding])
-    measured = run.step_times.measured_step_ms if run.step_times is not None else None
-    assert measured is not None
-    run.as_run = AsRun(step_ms=told_ms, source="steps", ranks=list(run.ranks), steps=3, recording_ms=Interval(1, 1, 1),
-                       untraced_ms=Interval(measured, measured - 1, measured + 1), untraced_by="steps",
-                       low_ms=told_ms - 1, high_ms=told_ms + 1)  # fmt: skip
-    return run
-
-
-def stall(seen_ms: float, ms: float, low_ms: float) -> Finding:
-    seen = EvidenceRow(kind="figure", name="gap_before aten::add_", ms=seen_ms, others_ms=0.0)
-    return msgspec.structs.replace(STALL, ms=ms, low_ms=low_ms, high_ms=2 * ms - low_ms, evidence=(seen,))
-
-
-OWN_WORK = Finding(
-    code="own_work", rank=0, ms=11.2, low_ms=9.3, high_ms=12.7, fraction=0.07, backed="replay",
-    evidence=(EvidenceRow(kind="activity", name="aten::matmul", ms=24.0),), remedy=Remedy(cure="look_at_rank"),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("finding", "first"),
-    [
-        (stall(79.4, 79.2, 75.3), True),  # far beyond what its rank waits
-        (stall(19.0, 12.0, 0.5), True),  # what it costs is hardly known, and that it is there is
-        (OWN_WORK, True),  # launches are no machine's doing
-        (stall(15.5, 9.0, 4.0), False),  # its rank waits for 9 ms of a step
-        (msgspec.structs.replace(STALL, low_ms=0.0), False),
-        (msgspec.structs.replace(SLOWER, low_ms=15.0), False),  # slower for what the machine does
-        (
-            msgspec.structs.replace(
-                SLOWER, low_ms=15.0, evidence=(EvidenceRow(kind="figure", name=BESIDES, calls=3.0, value=3.0),)
-            ),
-            True,
-        ),
-    ],
-)
-def test_measuring_again_comes_first_only_where_the_machine_may_have_made_what_was_found(
-    finding: Finding, first: bool
-) -> None:
-    """*Measure again on a quiet machine* was the first advice of a host that stands still for 79.2 ms of each step."""
-    run = unsteady(finding, told_ms=160.0)
-    assert was_unsteady(run) and is_doubtful(run) == (not first)
-    judge_steadiness(run)
-    assert run.quality.unsteady
-    verdict = run_verdict(run)
-    assert ("the machine was unsteady. Of the profiled steps alone: " in verdict.headline) == (not first)
-    assert verdict.advice.startswith("measure again on a quiet machine") == (not first)
-    assert any(one.startswith("The machine was unsteady, which does not make this") for one in verdict.sentences) == (
-        first
-    )
-    assert any("the machine was unsteady" in one for one in verdict.notes)
-
-
-def test_where_nothing_tells_waits_what_a_host_does_at_a_place_may_be_the_machines_and_launches_are_not() -> None:
-    for finding, first in ((stall(79.4, 79.2, 75.3), False), (OWN_WORK, True)):
-        run = unsteady(finding, told_ms=160.0)
-        assert run.step_times is not None
-        run.step_times = msgspec.structs.replace(run.step_times, core_waits=None)
-        assert was_unsteady(run) and is_doubtful(run) == (not first)
-
-
-def test_steps_that_lie_as_far_apart_by_themselves_contradict_no_traces() -> None:
-    """Profiled steps 8.7% longer than 112.9 ms, of steps of which any three in a row lie 11% off, were *unsteady*."""
-    run = run_answer("r", 2)
-    run.step_times = StepTimes(measured_step_ms=112.9, measured_step_p95_ms=130.0, measured_steps=49,
-                               window_step_ms=123.3, profiling_overhead_ms=8.0, profiling_overhead_fraction=0.07,
-                               placebo_ms=12.8)  # fmt: skip
-    replayer = cast("Any", SimpleNamespace(base={rank: [121e6, 125e6, 122e6] for rank in (0, 1)}))
-    run.as_run = AsRun(step_ms=122.6, source="steps", untraced_by="steps")
-    assert _off_ms(run, replayer) == 12.8
-    run.as_run.untraced_by = "given"  # a step of another run knows nothing of this one's
-    assert _off_ms(run, replayer) < 6.0
-
-
-STARVED = Finding(
-    code="host_starved", ms=3.9, low_ms=3.2, high_ms=4.7, fraction=0.03, backed="replay",
-    evidence=(EvidenceRow(kind="figure", name="interruptions", ms=5.9, calls=8.0, share=0.2),),
-    remedy=Remedy(cure="free_cores"),
-)  # fmt: skip
-
-
-def test_whose_threads_have_a_starved_hosts_cores_is_told_no_surer_than_it_is_known() -> None:
-    """Two ranks alone on two cores heard `others use their cores`, and nobody else was there."""
-    own = [[6.0, 7.0]] * 20  # no more than the job's own threads make them wait
-    (full,) = (because(one) for one in told(rows(own), [STARVED]).findings if one.code == "host_starved")
-    assert "2 threads compute on 2 cores, where the job's other threads" in full and "other processes may" in full
-    (room,) = (because(one) for one in told(rows(own), [STARVED], (2, 8)).findings if one.code == "host_starved")
-    (trace,) = (because(one) for one in told(rows([]), [STARVED]).findings if one.code == "host_starved")
-    for text in (room, trace):
-        assert "other threads have their cores, of other processes or the job's own" in text
-    assert not any("others use" in text for text in (full, room, trace))

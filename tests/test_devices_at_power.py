@@ -11,6 +11,7 @@ from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall
 from scalescope.scaling.replay.host_cost import CallCost, HostCost
 from scalescope.scaling.replay.simulate import mean_step_ns, simulate_steps
+from tests.test_scaling_as_run import KERNELS, _cost, _given, _job
 
 
 def filled(name: str) -> Graph:
@@ -41,3 +42,11 @@ def test_a_step_that_products_fill_tells_no_scale_of_recording(name: str, fitted
     scale = found.recording.scale
     assert scale.value == pytest.approx(1.0 if not fitted else 0.6, rel=0.1)
     assert (scale.high > 1.5) == (not fitted)
+
+
+def test_a_step_that_is_far_longer_than_its_devices_take_is_not_theirs_however_little_is_known_of_it() -> None:
+    """A job whose host took 36 ms a step, from 23 to 43, was told as 22.9 ms, 94% of it compute: its device's."""
+    graph = _job(think_ns=30_000.0, work_ns=15_000.0)
+    traced = mean_step_ns(simulate_steps(graph))
+    found = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.023, 0.4))
+    assert found.recording.fitted and found.step_ns.value == pytest.approx(KERNELS * 23_000.0, rel=0.01)
