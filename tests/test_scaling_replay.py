@@ -44,7 +44,7 @@ def gpt() -> Replayer:
 def test_an_unchanged_replay_gives_the_traced_step_back(name: str) -> None:
     replay = open_replayer(find_targets(DATA / name)[0]).replay
     assert replay.faithful
-    assert abs(replay.error) < (0.001 if not name.startswith("cpu") else 0.01), replay
+    assert abs(replay.error) < 0.001, replay
     assert replay.unexplained_ms < 0.01 * replay.traced_ms
 
 
