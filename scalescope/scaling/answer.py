@@ -208,7 +208,7 @@ class Replay(msgspec.Struct, kw_only=True):
 
     traced_ms: float  # the mean step over ranks, without a last one that nothing bounds
     replayed_ms: float
-    error: float  # replayed / traced - 1
+    error: float  # replayed / traced - 1; of ranks on CPUs both from one step's first activity to the next one's
     unexplained_ms: float  # idle a step that no dependency explains, on the worst rank
     faithful: bool  # within 1%: else nothing is predicted
     assumptions: list[str] = []
