@@ -27,6 +27,7 @@ from scalescope.scaling.findings.prices.recorded_devices import beside_full_devi
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif import unchanged
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.run import explain_run
 from tests.gloo_traces import GlooJob, analysed
@@ -44,6 +45,12 @@ def with_step(folder: Path, step_ms: float | None) -> RunAnalysis:
     (answer,) = analyze([folder], jobs=1, untraced=given_steps([step_ms], [folder]) if step_ms else None)
     assert isinstance(answer, RunAnalysis)
     return answer
+
+
+def demand_more_of_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no replay be near enough, as one is not that leaves out what a rank does."""
+    monkeypatch.setattr(unchanged, "FAITHFUL", -1.0)
+    monkeypatch.setattr(unchanged, "NEAR", -1.0)
 
 
 @pytest.mark.long
@@ -115,7 +122,7 @@ def test_a_small_jobs_too(step_ms: float, contradicts: str | None) -> None:
 @pytest.mark.parametrize(
     ("folder", "allows"),
     [
-        ("onnxruntime_mlp", "there a rank computes for 0.29 ms of each step"),  # not replayed
+        ("onnxruntime_mlp", "their 0.43 ms step still takes 0.41 ms"),
         ("cpu_now_and_then_n2", "still takes 15.6 ms"),  # a stall in two of six steps: their mean is known by its half
     ],
 )
@@ -145,13 +152,23 @@ def test_a_step_that_the_traces_do_not_come_to_is_not_passed_over(tmp_path: Path
 
 
 @pytest.mark.parametrize(("share", "said"), [(1.0, False), (0.95, True)])
-def test_what_cannot_be_replayed_is_told_of_the_profiled_steps_and_says_so(share: float, said: bool) -> None:
+def test_what_cannot_be_replayed_is_told_of_the_profiled_steps_and_says_so(
+    share: float, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 129 ms given beside 178 that were recorded, of a loop over a tensor's numbers, nothing was told."""
+    demand_more_of_replays(monkeypatch)
     folder = DATA / "onnxruntime_mlp"
     window = max(one.window_ms / one.steps for one in with_step(folder, None).ranks)
     told = with_step(folder, share * window)
     assert told.as_run is not None and (told.as_run.reason, told.as_run.contradicts) == ("not_replayed", None)
     assert ("All figures are of the profiled steps" in run_verdict(told).text) is said
+
+
+def test_what_cannot_be_replayed_allows_no_step_shorter_than_its_ranks_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    demand_more_of_replays(monkeypatch)
+    told = with_step(DATA / "onnxruntime_mlp", 0.05)
+    assert told.as_run is not None and told.as_run.contradicts == "too_short"
+    assert "there a rank computes for 0.29 ms of each step" in run_verdict(told).headline
 
 
 def test_devices_whom_recording_does_not_slow_allow_one_step() -> None:
