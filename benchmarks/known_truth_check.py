@@ -20,7 +20,7 @@ from scalescope import RunAnalysis, analyze
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.compare.lost import lost_time
-from scalescope.scaling.finding import Finding, ranks_of
+from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.verdicts.stragglers import STRAGGLER_FRACTION

@@ -15,7 +15,7 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import Efficiency, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import Collective, KernelRow, RankSplit, StepSplit, WaterfallPart
 from scalescope.scaling.answer_steps import StepTimes, Throughput
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.study_answer import KindGrowth, ScalingPoint, StudyAnalysis, Waterfall, write_answer
 

@@ -12,7 +12,8 @@ from scalescope.records.rows import TrainFacts
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures.words import cure_text
 from scalescope.scaling import findings
-from scalescope.scaling.finding import CODES, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.codes import CODES, Cure
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene
 from tests.config_tables import CONF, SECTIONS, settings_of
 

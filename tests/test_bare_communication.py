@@ -8,7 +8,7 @@ import pytest
 from scalescope.report.text.findings import bare_transfer, listed, todo
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, EXPOSED_TRANSFER, EXPOSED_WAIT, ONE_WAITS
+from scalescope.scaling.finding.figures import EXPOSED, EXPOSED_TRANSFER, EXPOSED_WAIT, ONE_WAITS
 from tests.gloo_traces import GlooJob, analysed
 
 #: Which rank computes longer in each step, now at this operator and now at that one, as others on the cores have it.

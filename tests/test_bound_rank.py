@@ -7,7 +7,7 @@ from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.cores import CoreShare, bound_cores, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.run import _add_cores

@@ -27,7 +27,8 @@ from scalescope.scaling.compare.answer import (
 )
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.read import read_side
-from scalescope.scaling.finding import Code, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from tests.gloo_traces import GlooJob, in_steps
 from tests.report_samples import run_answer
 from tests.test_compare_sure import sleeping, stall

@@ -31,7 +31,7 @@ from scalescope.scaling.compare.answer import (
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import judge, parse
 from scalescope.scaling.compare.measurement import Measurement
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import Finding, Remedy
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.report_browser import needs_chromium, open_page

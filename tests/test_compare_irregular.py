@@ -12,7 +12,8 @@ from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.gate import judge, parse
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.rows.irregular import irregular_change
-from scalescope.scaling.finding import INPUTS, ROUNDS, EvidenceRow, Finding
+from scalescope.scaling.finding.figures import INPUTS, ROUNDS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from tests.report_samples import run_answer
 
 NAMELESS = Identity(world_size=2, activity="cpu", device=None)

@@ -23,7 +23,7 @@ from scalescope.scaling.compare.answer import (
     RecurringChange,
     Verdict,
 )
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import Finding, Remedy
 
 #: As long as a sentence of a comparison may be, in words.
 MOST_WORDS = 35

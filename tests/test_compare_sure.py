@@ -16,7 +16,7 @@ from scalescope.scaling.answer_rows import SurePart
 from scalescope.scaling.compare.alone import with_its_own_first
 from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference, tells_where
 from tests.gloo_traces import GlooJob, in_steps
 from tests.test_compare_alike import STEPS

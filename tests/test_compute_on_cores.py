@@ -15,7 +15,7 @@ from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import Efficiency, RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from tests.report_samples import run_answer
 

@@ -19,7 +19,8 @@ from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because, cost
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import AT_LEAST, BESIDES, BY_TURNS, LOCK_WAITS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import AT_LEAST, BESIDES, BY_TURNS, LOCK_WAITS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.run import _add_own_threads
 from scalescope.scaling.verdicts.step_rows.steady import add_steps

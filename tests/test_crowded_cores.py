@@ -8,8 +8,8 @@ import pytest
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding
-from scalescope.scaling.finding_order import own_ms
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.order import own_ms
 from scalescope.scaling.findings import add
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.findings.prices.may_go import without_others

@@ -16,7 +16,7 @@ from scalescope.launch.config import StudyConfig
 from scalescope.launch.config import register as register_study
 from scalescope.launch.slurm.submit import parse
 from scalescope.launch.studies.outline import grid
-from scalescope.scaling.finding import CODES
+from scalescope.scaling.finding.codes import CODES
 from scalescope.train.config import register as register_train
 from tests.config_tables import PAGE, SECTIONS, settings_of, written
 from tests.worked_examples import example

@@ -12,7 +12,8 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import BESIDES
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import _off_ms
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, judge_steadiness, was_unsteady
 from tests.report_samples import run_answer

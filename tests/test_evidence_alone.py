@@ -10,7 +10,7 @@ from scalescope.scaling.evidence.causes.starvation import starved_causes
 from scalescope.scaling.evidence.gaps import Located
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.evidence.interruptions import interruptions, interruptions_alone, lock_waits
-from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 
 MS = 1_000_000
 STEPS, PLACES, PASSES = 5, 10, 20

@@ -23,7 +23,8 @@ from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.compare import busy_beyond_others, compare_hosts
-from scalescope.scaling.finding import BESIDE, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import BESIDE
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 
 DATA = Path(__file__).parent / "data"
 

@@ -15,7 +15,7 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.candidate import Seen
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.sources import find_sources

@@ -26,7 +26,8 @@ from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.causes.stalls import of_objects
 from scalescope.scaling.evidence.compare import not_starved
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
-from scalescope.scaling.finding import EACH_PASS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import EACH_PASS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 
 
 def _first_finding(folder: Path) -> Finding:

@@ -18,7 +18,8 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import Replay, RunAnalysis
-from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import IN_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from tests.report_samples import run_answer, run_with_traces, write_study
 

@@ -8,7 +8,7 @@ import pytest
 from scalescope.records.folder import RunFolder
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from tests.first_hour_job import SETTLED
 from tests.worlds import run_world
 

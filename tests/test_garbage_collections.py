@@ -16,7 +16,8 @@ from scalescope.report.text.recurring import recurring_advice, recurring_clause
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import EVERY, GARBAGE, IN_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import EVERY, GARBAGE, IN_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.train.measure.tracing.garbage import GarbageWatch
 from tests.worlds import run_world

@@ -6,7 +6,9 @@ import pytest
 
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import BETWEEN, IDLE, Cure, Finding
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import BETWEEN, IDLE
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.computing import nothing
 from tests.gloo_traces import GlooJob, analysed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target, open_replayer
 from scalescope.scaling.replay.ranks.late_batches import Fetch, _are_handed_over

@@ -17,7 +17,8 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits, LateInSteps
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import BESIDES, INPUTS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import BESIDES, INPUTS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.derived import advice_of, keep
 from scalescope.scaling.findings.hosts.by_chance import _between

@@ -16,7 +16,8 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PipelineRow
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import IN_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.detectors.host_causes import _annotated
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank

@@ -8,7 +8,8 @@ from scalescope.report.text.findings import because, first_sentence
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import LATE, STEADY_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import LATE, STEADY_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from tests.report_samples import run_answer
 
 WAITS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

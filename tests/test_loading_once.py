@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from tests.gloo_traces import GlooJob, analysed
 
 FROM_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

@@ -13,7 +13,7 @@ from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps

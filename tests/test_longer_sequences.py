@@ -9,7 +9,9 @@ import pytest
 from scalescope.report.text.findings import because, first_sentence
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import INPUTS, ON_THE_DEVICE, ROUNDS, EvidenceRow, Finding
+from scalescope.scaling.finding.codes import ON_THE_DEVICE
+from scalescope.scaling.finding.figures import INPUTS, ROUNDS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.verdicts.stragglers import times_all_inputs
 from tests.gloo_traces import GlooJob, analysed
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from scalescope.report.text.findings import because
-from scalescope.scaling.finding import ON_THE_DEVICE, ROUNDS
+from scalescope.scaling.finding.codes import ON_THE_DEVICE
+from scalescope.scaling.finding.figures import ROUNDS
 from tests.gloo_traces import analysed
 from tests.host_traces import HostTrace
 

@@ -12,7 +12,7 @@ from scalescope.report.text.late.together import cure_of
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.trace.backward_calls import backward_begins
 from scalescope.scaling.trace.reader import read_trace
 from tests.gloo_traces import GlooJob, analysed

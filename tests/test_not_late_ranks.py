@@ -7,7 +7,9 @@ from msgspec.structs import replace
 from scalescope.records.rows import StepRow
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import AT_LEAST, BY_TURNS, EvidenceRow, Finding, Remedy, is_within_noise
+from scalescope.scaling.finding.figures import AT_LEAST, BY_TURNS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_within_noise
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.verdicts.step_rows.later import ranks_in_steps
 from tests.report_samples import run_answer

@@ -8,7 +8,8 @@ from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
-from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import IN_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, ON_CPU
 from scalescope.scaling.verdicts.step_rows.steady import add_steps

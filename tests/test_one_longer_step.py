@@ -12,7 +12,9 @@ from scalescope.report.text.findings import because, headline
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import IDLE, EvidenceRow, Finding, Remedy, is_now_and_then
+from scalescope.scaling.finding.figures import IDLE
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_now_and_then
 from tests.gloo_traces import GlooJob
 from tests.report_samples import run_with_traces
 

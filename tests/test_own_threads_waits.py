@@ -10,7 +10,7 @@ from scalescope.report.text.findings import because, cost
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, was_unsteady
 from tests.test_core_waits import BESIDE_OTHERS, rows, told

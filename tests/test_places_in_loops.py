@@ -9,7 +9,7 @@ from host_traces import KERNEL_US, HostTrace, backward, causes_of, forward, opti
 from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, LoopPlace
+from scalescope.scaling.finding.finding import Finding, LoopPlace
 
 DATA = Path(__file__).parent / "data"
 SLEEP_US = 8e3

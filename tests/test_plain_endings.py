@@ -13,8 +13,8 @@ from scalescope.report.views import waterfall_table
 from scalescope.scaling.answer import Quality, RunAnalysis
 from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.answer_steps import GrowingSteps
-from scalescope.scaling.finding import EvidenceRow, Finding
-from scalescope.scaling.finding_order import worth_telling
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.order import worth_telling
 from scalescope.scaling.run import _name_of
 from scalescope.scaling.study_answer import Waterfall
 from scalescope.scaling.trace.sources import find_sources

@@ -18,7 +18,8 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import Code, Finding
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from tests.report_samples import run_with_traces, write_run

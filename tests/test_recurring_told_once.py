@@ -19,7 +19,8 @@ from scalescope.report.top.colours import meaning
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, IDLE, Finding, Remedy
+from scalescope.scaling.finding.figures import EXPOSED, IDLE
+from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.findings.of_rows.recurring import lead_before_launching, leads, without_recurring
 from scalescope.scaling.found import as_whatif
 from tests.gloo_traces import GlooJob

@@ -23,7 +23,9 @@ from scalescope.scaling.answer_rows import KindRow, WaterfallPart
 from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
 from scalescope.scaling.compare.answer import Comparison, KernelChange
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import LATE, STEADY_STEPS, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import LATE, STEADY_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms, told_usual_ms
 from tests.report_samples import run_answer, write_run
 

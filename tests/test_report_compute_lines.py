@@ -19,7 +19,8 @@ from scalescope.report.views import partition_table
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import KindRow
-from scalescope.scaling.finding import Cure, Remedy
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.finding import Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.run import explain_traces

@@ -9,7 +9,7 @@ from scalescope.report.replayed import fewer_steps_sentence, why_fewer
 from scalescope.report.text.findings import headline, line
 from scalescope.report.text.long import MOST_WORDS, and_then, with_cause
 from scalescope.scaling.answer_steps import FewerRecorded
-from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.planned.fewer_recorded import fewer_recorded
 from tests.report_samples import run_answer
 

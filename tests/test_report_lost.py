@@ -27,7 +27,7 @@ from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
 from scalescope.scaling.compare.answer import Comparison, PartChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.lost import sure_parts
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.report_samples import write_run

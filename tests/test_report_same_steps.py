@@ -32,7 +32,8 @@ from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding
+from scalescope.scaling.finding.figures import STEADY_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
 from tests.projection_studies import make_pair
 from tests.report_samples import run_with_steps, words, write_study

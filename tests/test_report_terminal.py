@@ -17,7 +17,7 @@ from scalescope.report.terminal.study import print_study
 from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import partition_table, waterfall_table
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from tests.report_samples import run_answer, study_answer, sweep_rows
 

@@ -25,7 +25,7 @@ from scalescope.scaling.answer import AsRun, Quality, Replay, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Reason, Remedy
 from scalescope.scaling.study_answer import write_answer
 from tests.report_browser import needs_chromium, open_page
 from tests.report_samples import LAUNCHING, run_answer, spread_study, words, write_run, write_study

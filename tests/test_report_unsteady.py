@@ -23,7 +23,8 @@ from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits, LongSteps, RecurringSteps, StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import STEADY_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, was_unsteady
 from scalescope.scaling.windows.add import join_windows
 from tests.report_samples import run_answer, run_with_steps, study_answer

@@ -14,7 +14,8 @@ from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import waterfall_steps, waterfall_table
 from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler
 from scalescope.scaling.answer_rows import WaterfallPart
-from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import IN_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.cuts import remedies_of_cuts
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall

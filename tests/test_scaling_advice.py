@@ -31,7 +31,8 @@ from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import CODES, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.codes import CODES, Cure
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import add_findings, find_in, is_looked_at
 from scalescope.scaling.findings.tried import gain_half_ms
 from scalescope.scaling.replay import load as loading

@@ -5,8 +5,8 @@ import pytest
 
 from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import headline, todo
-from scalescope.scaling.finding import Finding, Remedy
-from scalescope.scaling.finding_order import ranked, worth_leading
+from scalescope.scaling.finding.finding import Finding, Remedy
+from scalescope.scaling.finding.order import ranked, worth_leading
 from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges, without_what_goes_with
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.rank.records.backward_passes import accumulates, backward_passes

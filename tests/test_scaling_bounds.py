@@ -14,8 +14,9 @@ from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import Collective, RankSplit, Split, StepSplit
-from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy, is_all_of_it
-from scalescope.scaling.finding_order import as_costly, ranked
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Reason, Remedy
+from scalescope.scaling.finding.kinds import is_all_of_it
+from scalescope.scaling.finding.order import as_costly, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import (
     bare_transfer,
     broadcasts_buffers,

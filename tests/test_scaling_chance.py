@@ -11,7 +11,10 @@ from msgspec.structs import replace
 from scalescope.records.statistics import is_beyond_chance, student_95, student_beyond
 from scalescope.report.text.findings import because, first_to_do, headline_of_all, more_steps, todo
 from scalescope.scaling.evidence.compare import compare_hosts
-from scalescope.scaling.finding import BESIDES, LAUNCHES_DIFFER, Code, EvidenceRow, Finding, Remedy, is_within_noise
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import BESIDES, LAUNCHES_DIFFER
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_within_noise
 from scalescope.scaling.findings.detectors.slower_compute import InCommon, by_turns, for_sure
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.rank.partition import Partition

@@ -9,7 +9,7 @@ from scalescope import analyze
 from scalescope.hardware.peaks import find_peak
 from scalescope.report.advice.first import best_advice
 from scalescope.report.text.findings import because, first_sentence
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.figures import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
     LAYOUT_CONVERSIONS,
@@ -17,11 +17,9 @@ from scalescope.scaling.finding import (
     UNALIGNED_PRODUCTS,
     UNFUSED,
     UNFUSED_OPTIMISER,
-    EvidenceRow,
-    Finding,
-    Remedy,
 )
-from scalescope.scaling.finding_order import are_little_at_most
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import are_little_at_most
 from scalescope.scaling.findings.computing.habits import given_back_ms, habits
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.shares import mean_step_ms

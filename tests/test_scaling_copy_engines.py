@@ -18,7 +18,7 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import InSitu
 from scalescope.scaling.costs.points import read_launches
-from scalescope.scaling.finding import UNTOLD_WAITS
+from scalescope.scaling.finding.figures import UNTOLD_WAITS
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.trace.reader import read_trace

@@ -9,7 +9,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import IN_STEPS
+from scalescope.scaling.finding.figures import IN_STEPS
 from tests.gloo_traces import GlooJob, analysed
 
 LAYERS = 4

@@ -12,7 +12,7 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.causes.debugging import ANOMALY, BLOCKING
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes, without_their_symptoms
 from scalescope.scaling.ranks.summary import read_rank

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scalescope.report.text.findings import because
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.detectors.slower_compute import (
     InCommon,
     by_clocks,

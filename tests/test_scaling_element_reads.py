@@ -12,7 +12,7 @@ import pytest
 from scalescope import RunAnalysis, analyze
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from tests.gloo_traces import GlooJob, analysed
 from tests.host_traces import HostTrace, backward, forward, optimise
 from tests.loops_job import COLUMNS, KINDS, ROWS

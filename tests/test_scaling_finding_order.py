@@ -4,8 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from scalescope.report.text.findings import headline_of_all
-from scalescope.scaling.finding import PASSES, Cure, EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding_order import (
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import PASSES
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import (
     are_little_at_most,
     behind_what_is_known,
     without_little_launching,

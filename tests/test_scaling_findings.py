@@ -15,8 +15,10 @@ from scalescope.report.text.findings import because, first_sentence, first_to_do
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
-from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, is_certain
-from scalescope.scaling.finding_order import as_costly, ranked, weight
+from scalescope.scaling.finding.figures import HIDDEN, INPUTS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_certain
+from scalescope.scaling.finding.order import as_costly, ranked, weight
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import advice_of, stragglers_of

@@ -18,7 +18,7 @@ from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import Code
+from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.findings.prices.others_recorded import as_others_are_recorded

@@ -11,7 +11,7 @@ import pytest
 
 from scalescope import RunAnalysis, analyze
 from scalescope.report.text.findings import headline
-from scalescope.scaling.finding import PASSES
+from scalescope.scaling.finding.figures import PASSES
 from scalescope.scaling.rank.records.backward_passes import accumulates, backward_passes, exchanged_in_each
 from scalescope.scaling.rank.records.record import LAUNCH, RankRecord
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE

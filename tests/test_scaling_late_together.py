@@ -12,7 +12,7 @@ from scalescope.report.text.late.rank import late_rank
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.predict import open_as_run
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.found import as_whatif

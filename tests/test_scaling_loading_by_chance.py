@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding_order import ranked
+from scalescope.scaling.finding.figures import EXPOSED
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import ranked
 from tests.gloo_traces import GlooJob, analysed
 
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

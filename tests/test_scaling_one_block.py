@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.report.text.findings import because
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from tests.gloo_traces import GlooJob, analysed
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from scalescope.report.text.findings import because, headline
-from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, is_certain
+from scalescope.scaling.finding.figures import BESIDES
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.kinds import is_certain
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.detectors import own_work
 from scalescope.scaling.findings.detectors.own_work import looks_for_nan

@@ -6,7 +6,7 @@ import pytest
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PipelineRow, Split
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.ranks.gloo.partners import name_partners
 from scalescope.scaling.verdicts.pipeline import rows_as_run, with_bubbles

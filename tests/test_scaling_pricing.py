@@ -23,7 +23,9 @@ from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import BESIDES, GOES_WITH_IT, Code, EvidenceRow
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import BESIDES, GOES_WITH_IT
+from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.containment import first_and_last, without_contained
 from scalescope.scaling.findings.prices import pricing

@@ -16,7 +16,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.recording import OF_DEVICE_ALONE, WITH_DEVICE, terms_for
 from scalescope.scaling.as_run.step import spread_ms, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
-from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.findings.profiler_cost import are_less_than_is_unknown
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scalescope.report.text.findings import because
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.rank.timeline import COMPUTE

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from scalescope.report.text.findings import because
-from scalescope.scaling.finding import Code, EvidenceRow, Finding
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from scalescope.scaling.replay.change import Change
 from tests.gloo_traces import GlooJob, analysed

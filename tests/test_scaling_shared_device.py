@@ -1,7 +1,8 @@
 """A job alone on its device, or beside another process: told by how long the same launches take in its steps."""
 
 from scalescope.report.text.findings import because
-from scalescope.scaling.finding import OWN_TURNS, EvidenceRow, Finding
+from scalescope.scaling.finding.figures import OWN_TURNS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.findings.computing.shared_device import TimedLaunch, find_turns
 
 STEPS, KERNELS = 6, 40

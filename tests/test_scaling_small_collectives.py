@@ -9,7 +9,7 @@ import pytest
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.bounds.many_buckets import HostPlaces, rows_of
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.prices.pricing import price

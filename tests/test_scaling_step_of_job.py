@@ -29,7 +29,8 @@ from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import STEADY_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.computing.nothing import tell_kinds
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness, longer_for_long_ones_ms

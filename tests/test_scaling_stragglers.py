@@ -10,7 +10,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.lost import lost_time
-from scalescope.scaling.finding import is_certain
+from scalescope.scaling.finding.kinds import is_certain
 from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table

@@ -14,7 +14,7 @@ from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import grew_within_noise
 from scalescope.scaling.analyze import analyze_study
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.study_answer import GrownCoreWaits, StudyAnalysis, Waterfall
 from tests.report_samples import LAUNCHING, RUNS, grown_study, run_answer

@@ -9,7 +9,7 @@ from scalescope import RunAnalysis
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.computing.unfused_optimizer import GIVEN_BACK, GIVEN_BACK_HIGH, GIVEN_BACK_LOW
 from tests.gloo_traces import GlooJob, analysed
 

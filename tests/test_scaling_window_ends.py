@@ -14,7 +14,7 @@ from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.evidence.compare import compare_hosts
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then

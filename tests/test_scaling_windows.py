@@ -10,7 +10,8 @@ import pytest
 from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.finding import Code, Finding
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.trace.sources import find_windows
 from scalescope.scaling.windows.explain import MOST_REPLAYED, explain_windows
 from scalescope.scaling.windows.findings import pool_findings

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import is_within_noise
+from scalescope.scaling.finding.kinds import is_within_noise
 from tests.gloo_traces import GlooJob, analysed
 
 #: By what two ranks alike differed in steps of one window, on two cores of a machine that others use, ms.

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.hosts.by_chance import as_far_off
 from scalescope.scaling.findings.prices.sound import STRICT, UnsoundError, are_sound, sound
 

@@ -12,7 +12,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.finding import is_now_and_then
+from scalescope.scaling.finding.kinds import is_now_and_then
 from tests.gloo_traces import GlooJob
 from tests.report_samples import run_with_traces
 

@@ -13,7 +13,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.answer import Quality, Replay, RunAnalysis
 from scalescope.scaling.answer_steps import LongerSteps
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.run import add_run_folder
 from scalescope.scaling.windows import add

@@ -14,7 +14,7 @@ from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.of_job import beyond_the_job_ms, interval_of_job, is_step_of_job
 from scalescope.scaling.as_run.step import a_step, step_as_run
-from scalescope.scaling.finding import is_late
+from scalescope.scaling.finding.kinds import is_late
 from scalescope.scaling.findings.of_rows.own_workers import waits_for_workers
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady

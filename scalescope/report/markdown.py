@@ -19,7 +19,7 @@ from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import efficiency_table, partition_table, run_label, waterfall_table
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.of_rows.recurring import place
 from scalescope.scaling.study_answer import Answer, StudyAnalysis
 

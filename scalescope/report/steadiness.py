@@ -17,7 +17,7 @@ from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.of_job import beyond_the_job_ms
-from scalescope.scaling.finding import is_of_steady_steps
+from scalescope.scaling.finding.kinds import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import (
     contradict,
     is_of_other_steps,

@@ -45,7 +45,8 @@ from scalescope.scaling.answer_steps import (
     Throughput,
 )
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import Code, Cure, Finding, Reason
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.finding import Finding, Reason
 from scalescope.scaling.step_timeline import StepTimeline
 
 #: 2 adds the step as run, and findings, of which `stragglers` and `advice` are made; files of schema 1 are read all the

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.scaling.finding import LoopPlace
+from scalescope.scaling.finding.finding import LoopPlace
 
 #: The parts of a rank's window, in the order in which they are shown. They add up to the window exactly.
 PARTS = (

@@ -10,7 +10,7 @@ import msgspec
 
 from scalescope.records.steps.recording import WhyFewer
 from scalescope.records.steps.unevenness import is_unsteady
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 
 How = Literal[
     "another_job", "another_size", "another_world_size", "other_ranks", "other_steps", "unnumbered_steps", "same_job",

@@ -1,8 +1,8 @@
 """Which of a run's findings are listed, in the order in which they are told."""
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding
-from scalescope.scaling.finding_order import is_no_news, without_little_launching
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.order import is_no_news, without_little_launching
 from scalescope.scaling.findings.of_rows.recurring import lead_before_launching
 from scalescope.scaling.findings.shares import mean_step_ms
 

@@ -8,7 +8,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.as_run.untraced import given_steps
-from scalescope.scaling.finding import Finding, ranks_of
+from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.replay.change import Change

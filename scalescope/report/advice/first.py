@@ -21,8 +21,8 @@ from scalescope.report.views import (
     waterfall_steps,
 )
 from scalescope.scaling.answer import Advice, RunAnalysis
-from scalescope.scaling.finding import Finding
-from scalescope.scaling.finding_order import weight
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.order import weight
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.study_answer import GrownCoreWaits, Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful

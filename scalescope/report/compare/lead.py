@@ -13,7 +13,9 @@ from scalescope.report.text.findings import because, cost, subject, verb
 from scalescope.report.text.late.together import provided
 from scalescope.report.text.long import one_or_two
 from scalescope.scaling.compare.answer import Comparison, FoundAlone
-from scalescope.scaling.finding import Code, Finding, is_now_and_then, is_of_one_step, ranks_of
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_now_and_then, is_of_one_step
 from scalescope.scaling.verdicts.reference import parts_of
 
 _OF_COMPUTE: tuple[Code, ...] = ("own_work", "more_work")

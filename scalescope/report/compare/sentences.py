@@ -31,7 +31,8 @@ from scalescope.report.text.long import MOST_WORDS, one_or_two
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import UNTOLD
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange, PointChange
-from scalescope.scaling.finding import is_now_and_then, is_of_one_step, ranks_of
+from scalescope.scaling.finding.finding import ranks_of
+from scalescope.scaling.finding.kinds import is_now_and_then, is_of_one_step
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.verdicts.reference import PARTS_OF
 

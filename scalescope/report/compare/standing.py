@@ -7,7 +7,7 @@ from scalescope.records.statistics import digits_of
 from scalescope.report.drawing.numbers import figure, listing, milliseconds
 from scalescope.report.text.codes.host_places import BEFORE, placed
 from scalescope.scaling.compare.answer import Comparison, GapChange
-from scalescope.scaling.finding import EvidenceRow
+from scalescope.scaling.finding.finding import EvidenceRow
 
 #: A loop that stands still for less than this share of what it does on the other side does not stand still there: any
 #: loop does so for some microseconds, and how long is told beside it.

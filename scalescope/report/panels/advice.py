@@ -27,7 +27,8 @@ from scalescope.report.text.scaling.scaling_loss import NOT_THE_SCALING, speeds_
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import Finding, Remedy, has_upper_end, is_late
+from scalescope.scaling.finding.finding import Finding, Remedy
+from scalescope.scaling.finding.kinds import has_upper_end, is_late
 from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.findings.of_rows.recurring import leads, place
 from scalescope.scaling.study_answer import TriedAdvice, Waterfall

@@ -24,7 +24,8 @@ from scalescope.report.text.late.together import (
 from scalescope.report.text.long import and_then, with_cause
 from scalescope.report.text.of_step import share, step_named
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
+from scalescope.scaling.finding.figures import (
     BETWEEN,
     EXPOSED,
     EXPOSED_TRANSFER,
@@ -32,12 +33,11 @@ from scalescope.scaling.finding import (
     IDLE,
     IN_STEPS,
     LOOPS_WAIT,
-    ON_THE_DEVICE,
     STEADY_STEPS,
     UNTOLD_WAITS,
-    Code,
-    Finding,
-    evened_out,
+)
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import (
     has_upper_end,
     is_all_of_it,
     is_certain,
@@ -48,10 +48,8 @@ from scalescope.scaling.finding import (
     is_of_one_step,
     is_once,
     is_within_noise,
-    ranks_of,
 )
-from scalescope.scaling.finding_list import told_of
-from scalescope.scaling.finding_order import (
+from scalescope.scaling.finding.order import (
     LITTLE,
     as_costly,
     hidden_by_noise,
@@ -59,6 +57,8 @@ from scalescope.scaling.finding_order import (
     weight,
     worth_leading,
 )
+from scalescope.scaling.finding.sizes import evened_out
+from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.findings.of_rows.core_waits import UNTOLD_CORES, is_wait_for_cores
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 

@@ -4,7 +4,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text import findings as finding_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.trace.kernel_kinds import COPIES, ELEMENTWISE, LOSS, NORMALISATION
 

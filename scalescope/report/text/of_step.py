@@ -3,7 +3,8 @@
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.of_job import SAME, is_step_of_job
-from scalescope.scaling.finding import Finding, has_upper_end, is_of_steady_steps
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import has_upper_end, is_of_steady_steps
 
 _MEAN, _WITHOUT = "mean", "without recording"
 #: What a step is called whose length is told once, beside the job's own: how long it is, is not told again.

@@ -7,7 +7,8 @@ from scalescope.report.text.findings import because, headline
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import EXPOSED, GARBAGE, IDLE, Code
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import EXPOSED, GARBAGE, IDLE
 
 #: What a rank does in them, where a window shows that, in short.
 _DOES: dict[Code, str] = {

@@ -7,8 +7,8 @@ from scalescope.report.drawing.parts import Part
 from scalescope.report.text.of_step import step_named
 from scalescope.report.text.recurring import is_told
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import (
-    Finding,
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import (
     is_certain,
     is_lost_in_noise,
     is_now_and_then,

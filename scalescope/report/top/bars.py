@@ -31,7 +31,8 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.of_job import is_step_of_job
 from scalescope.scaling.as_run.step import a_step, step_as_run
-from scalescope.scaling.finding import is_within_noise, ranks_of
+from scalescope.scaling.finding.finding import ranks_of
+from scalescope.scaling.finding.kinds import is_within_noise
 
 #: More rank counts than these are not drawn: the smallest, and the largest ones.
 _MOST_COUNTS = 4

@@ -27,8 +27,11 @@ from scalescope.report.views import (
 )
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.finding import INPUTS, ROUNDS, Code, Finding, is_within_noise
-from scalescope.scaling.finding_order import weight
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import INPUTS, ROUNDS
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import is_within_noise
+from scalescope.scaling.finding.order import weight
 
 #: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
 _WORTH_NAMING = 0.25

@@ -68,16 +68,10 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import (
-    BETWEEN,
-    EXPOSED,
-    IDLE,
-    UNTOLD_WAITS,
-    Finding,
-    is_lost_in_noise,
-    is_of_steady_steps,
-)
-from scalescope.scaling.finding_order import weight
+from scalescope.scaling.finding.figures import BETWEEN, EXPOSED, IDLE, UNTOLD_WAITS
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import is_lost_in_noise, is_of_steady_steps
+from scalescope.scaling.finding.order import weight
 from scalescope.scaling.findings.of_rows.recurring import cost_as_much, lead_before_launching, leads
 from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import (

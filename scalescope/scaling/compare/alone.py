@@ -17,7 +17,9 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, RecurringChange, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.spread import least_spread_of, spread_of
-from scalescope.scaling.finding import Code, Finding, is_of_one_step, ranks_of
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_of_one_step
 from scalescope.scaling.findings.candidate import share_ms
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.verdicts.reference import (

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from scalescope.scaling.answer_rows import AsMeasured, Basis, PlacesChange, SamplesOfSteps
-from scalescope.scaling.finding import Finding, LoopPlace
+from scalescope.scaling.finding.finding import Finding, LoopPlace
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.verdicts.reference import CONFIRMS, known_ms_of
 

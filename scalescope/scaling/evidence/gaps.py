@@ -18,7 +18,7 @@ import numpy as np
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_timeline import COLLECTOR, SHORTEST_GAP_NS, HostTimeline, Mask, Spans
 from scalescope.scaling.evidence.loop_places import LoopParts
-from scalescope.scaling.finding import LoopPlace
+from scalescope.scaling.finding.finding import LoopPlace
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, BEFORE_CALL, LOOP_CALLS, backward_begins
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union

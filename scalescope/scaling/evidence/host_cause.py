@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from scalescope.scaling.evidence.gaps import GapLocation
-from scalescope.scaling.finding import LoopPlace
+from scalescope.scaling.finding.finding import LoopPlace
 
 #: Causes on the host's side; the vocabulary of findings has them by the same names.
 HostCode = Literal[

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from scalescope.scaling.evidence.host_timeline import HostTimeline
-from scalescope.scaling.finding import LoopPlace
+from scalescope.scaling.finding.finding import LoopPlace
 from scalescope.scaling.trace.backward_calls import backward_begins
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, covers, union

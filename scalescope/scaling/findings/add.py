@@ -27,7 +27,7 @@ from scalescope.scaling.as_run.untraced import another_of_its_own, untraced_of_r
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import Finding, Reason
+from scalescope.scaling.finding.finding import Finding, Reason
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.computing.nothing import nothing

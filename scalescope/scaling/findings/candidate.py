@@ -15,7 +15,8 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import AlsoLate, Code, EvidenceRow, Remedy
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import AlsoLate, EvidenceRow, Remedy
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import median

@@ -6,7 +6,8 @@ wait. What all of them bring together has to be dealt out with that in mind (`pr
 
 from collections.abc import Sequence
 
-from scalescope.scaling.finding import Code, is_counted
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.kinds import is_counted
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, gained_ms
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from scalescope.records.rows import Origin
-from scalescope.scaling.finding import Remedy
+from scalescope.scaling.finding.finding import Remedy
 
 _LARGE_MIB = 100
 

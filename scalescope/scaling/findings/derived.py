@@ -7,13 +7,16 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import EVENS_OUT, Cure, Finding, evened_out, is_lost_in_noise, is_within_noise, ranks_of
-from scalescope.scaling.finding_order import (
+from scalescope.scaling.finding.codes import EVENS_OUT, Cure
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_lost_in_noise, is_within_noise
+from scalescope.scaling.finding.order import (
     are_little_at_most,
     behind_what_is_known,
     worth_leading,
     worth_telling,
 )
+from scalescope.scaling.finding.sizes import evened_out
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.as_run.recording import has_operators
-from scalescope.scaling.finding import Finding, is_known, is_no_fault
-from scalescope.scaling.finding_order import are_little_at_most, ranked
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import is_known, is_no_fault
+from scalescope.scaling.finding.order import are_little_at_most, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.hidden_exchanges import hidden_exchanges

@@ -8,7 +8,9 @@ cost nothing, and at most what it does at the other. What is only inferred (host
 from collections.abc import Sequence
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
-from scalescope.scaling.finding import ON_THE_DEVICE, Code, Finding, bounded
+from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.sizes import bounded
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.containment import held_by
 from scalescope.scaling.replay.change import Change

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from scalescope.records.operations import FROM_ROOT
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy, ranks_of
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy, ranks_of
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Scene
 from scalescope.scaling.findings.shares import bounded_steps
 

@@ -13,21 +13,11 @@ from msgspec.structs import replace
 
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.evidence.interruptions import LONGEST_TURN_NS
-from scalescope.scaling.finding import (
-    BESIDES,
-    IN_STEPS,
-    INPUTS,
-    AlsoLate,
-    Code,
-    Cure,
-    EvidenceRow,
-    Finding,
-    Order,
-    Remedy,
-    is_now_and_then,
-    ranks_of,
-)
-from scalescope.scaling.finding_order import ranked
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.figures import BESIDES, IN_STEPS, INPUTS
+from scalescope.scaling.finding.finding import AlsoLate, EvidenceRow, Finding, Order, Remedy, ranks_of
+from scalescope.scaling.finding.kinds import is_now_and_then
+from scalescope.scaling.finding.order import ranked
 from scalescope.scaling.findings.candidate import MOST_STEPS, Seen
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.verdicts.stragglers import DOING, Late, bounded_only

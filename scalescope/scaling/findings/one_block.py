@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import AROUND, BESIDES, EvidenceRow
+from scalescope.scaling.finding.figures import AROUND, BESIDES
+from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.rank.timeline import COMMUNICATION

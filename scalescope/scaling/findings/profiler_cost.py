@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.in_range import is_range, is_wide
 from scalescope.scaling.findings.shares import mean_step_ms

@@ -17,8 +17,9 @@ import msgspec
 from scalescope.records.errors import RunError
 from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.evidence.pace.slowed import times_slowed
-from scalescope.scaling.finding import HOST_SLOWED, LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding_order import weight
+from scalescope.scaling.finding.figures import HOST_SLOWED, LAUNCHES_DIFFER
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change

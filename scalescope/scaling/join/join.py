@@ -9,7 +9,7 @@ from scalescope.scaling.answer import Quality, RunAnalysis
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.evidence.host_evidence import HostEvidence
-from scalescope.scaling.finding import Reason
+from scalescope.scaling.finding.finding import Reason
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.findings.shares import mean_step_ms

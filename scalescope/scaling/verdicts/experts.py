@@ -17,7 +17,7 @@ from itertools import pairwise
 from scalescope.records.operations import EXCHANGES
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer_rows import ExpertRow
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import Match
 from scalescope.scaling.ranks.summary import RankSummary

@@ -24,7 +24,8 @@ from scalescope.records.statistics import half_of_mean, share_95
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import OwnPart
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.figures import (
     AS_MANY,
     HOST_SLOWED,
     IN_STEPS,
@@ -34,16 +35,10 @@ from scalescope.scaling.finding import (
     STOOD_BEFORE,
     TIMES_COMPUTE,
     WAITED_THERE,
-    Code,
-    Cure,
-    EvidenceRow,
-    Finding,
-    Remedy,
-    is_known,
-    is_now_and_then,
-    is_of_steady_steps,
 )
-from scalescope.scaling.finding_order import ranked, weight
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_known, is_now_and_then, is_of_steady_steps
+from scalescope.scaling.finding.order import ranked, weight
 from scalescope.scaling.verdicts.step_rows.in_window import LongSplits, long_in_window
 
 #: What a rank does by itself, and what is found where most of a longer step is that.

@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer_rows import PipelineRow, RankSplit, Split
 from scalescope.scaling.evidence.pipelining import ForwardPasses
-from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy, bound_of
-from scalescope.scaling.finding_order import weight
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import weight
+from scalescope.scaling.finding.sizes import bound_of
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.trace.families import ENGINE_FRAMES

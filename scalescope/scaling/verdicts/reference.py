@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from scalescope.scaling.answer import RankLoss
-from scalescope.scaling.finding import Code, Cure, Finding, is_lost_in_noise, is_now_and_then, ranks_of
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_lost_in_noise, is_now_and_then
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: A cause that costs a reference less than this share of what it costs the run is none there: no cost is known to a

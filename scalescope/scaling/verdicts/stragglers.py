@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from scalescope.scaling.finding import Code
+from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.rank.partition import OneRankShares, Partition
 from scalescope.scaling.trace.intervals import Intervals, covered_before, difference, intersect, union

@@ -15,7 +15,7 @@ from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.points import Launch
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.shown_step import shown_step

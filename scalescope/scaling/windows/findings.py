@@ -12,8 +12,10 @@ import msgspec
 
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import Code, Finding, is_now_and_then, ranks_of
-from scalescope.scaling.finding_order import are_little_at_most, ranked
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_now_and_then
+from scalescope.scaling.finding.order import are_little_at_most, ranked
 from scalescope.scaling.findings.candidate import WORTH_SAYING
 
 #: In so many of the windows a cause must be found, unless it costs so much of the mean step all the same.

@@ -12,7 +12,7 @@ from scalescope.report.text.codes.evidence import (
     others,
     row_of,
 )
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.figures import (
     ANOMALY,
     AROUND,
     BESIDES,
@@ -30,9 +30,8 @@ from scalescope.scaling.finding import (
     UNALIGNED_PRODUCTS,
     UNFUSED,
     UNFUSED_OPTIMISER,
-    EvidenceRow,
-    Finding,
 )
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 
 
 def own_work(finding: Finding) -> str:

@@ -1,7 +1,7 @@
 """A finding's evidence, row by row, for the sentences made of it."""
 
 from scalescope.report.drawing.numbers import listing, milliseconds, rank_list
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.figures import (
     GOES_WITH_IT,
     IN_STEPS,
     LATE,
@@ -10,12 +10,9 @@ from scalescope.scaling.finding import (
     STEADY_STEPS,
     STEP_NUMBER,
     WAITED_THERE,
-    EvidenceRow,
-    Finding,
-    is_of_one_step,
-    is_of_steady_steps,
-    is_within_noise,
 )
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.kinds import is_of_one_step, is_of_steady_steps, is_within_noise
 
 #: A cost that is larger than its cause by more than this share says why.
 _BEYOND = 0.05

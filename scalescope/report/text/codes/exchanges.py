@@ -3,17 +3,9 @@
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.report.text.codes.evidence import first_of, row_of
-from scalescope.scaling.finding import (
-    EXPOSED,
-    EXPOSED_TRANSFER,
-    EXPOSED_WAIT,
-    ONE_WAITS,
-    PASSES,
-    SLOWER_BESIDE,
-    EvidenceRow,
-    Finding,
-    is_all_of_it,
-)
+from scalescope.scaling.finding.figures import EXPOSED, EXPOSED_TRANSFER, EXPOSED_WAIT, ONE_WAITS, PASSES, SLOWER_BESIDE
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.kinds import is_all_of_it
 
 #: Of communication that nothing hides, less than this share is not told apart; nor is what a rank waits the less.
 _LITTLE = 0.1

@@ -4,7 +4,8 @@ from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.codes.evidence import host_does, is_of_several, row_of
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.interruptions import SWITCH_INTERVAL_NS
-from scalescope.scaling.finding import EACH_PASS, OWN_THREAD, EvidenceRow, Finding, LoopPlace
+from scalescope.scaling.finding.figures import EACH_PASS, OWN_THREAD
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, LoopPlace
 from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, ON_CPU
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL
 from scalescope.scaling.trace.families import ENGINE_FRAMES

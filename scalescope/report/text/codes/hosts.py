@@ -18,7 +18,7 @@ from scalescope.report.text.codes.evidence import (
     waited_there,
 )
 from scalescope.report.text.codes.host_places import called, each_pass, in_loop, lock_waits, placed
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.figures import (
     ANOMALY,
     AT_STEP,
     BESIDE,
@@ -39,10 +39,9 @@ from scalescope.scaling.finding import (
     READ_VALUES,
     SHOWN_BY_WAITS,
     STOOD_BEFORE,
-    EvidenceRow,
-    Finding,
-    is_of_one_step,
 )
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.kinds import is_of_one_step
 from scalescope.scaling.findings.of_rows.core_waits import COMES_BACK, SINCE_STEP, is_wait_for_cores
 from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, ON_CPU
 from scalescope.scaling.findings.of_rows.own_workers import WORKERS_CORES, WORKERS_MAY_HAVE, waits_for_workers

@@ -4,7 +4,8 @@ from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes.evidence import first_of, numbers_of, row_of, waited_there
 from scalescope.report.text.codes.hosts import stood_there
-from scalescope.scaling.finding import AS_MANY, HOST_SLOWED, IN_STEPS, LATE_RANK, NOT_IN_STEPS, Finding
+from scalescope.scaling.finding.figures import AS_MANY, HOST_SLOWED, IN_STEPS, LATE_RANK, NOT_IN_STEPS
+from scalescope.scaling.finding.finding import Finding
 
 #: What a rank does for longer in them, by what is longer.
 _DOES = {

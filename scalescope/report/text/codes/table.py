@@ -43,7 +43,8 @@ from scalescope.report.text.codes.hosts import (
     starved,
     synchronising,
 )
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import (
     AS_MANY,
     AT_STEP,
     HOST_SLOWED,
@@ -52,10 +53,8 @@ from scalescope.scaling.finding import (
     LAUNCHES_DIFFER,
     LOADS,
     NO_TRACE,
-    Code,
-    EvidenceRow,
-    Finding,
 )
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scalescope.scaling.finding import Cure
+from scalescope.scaling.finding.codes import Cure
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from scalescope.records.rows import Origin
 from scalescope.report.text.cures.table import CureText
-from scalescope.scaling.finding import Cure
+from scalescope.scaling.finding.codes import Cure
 
 LINKS_OF_HOSTS = CureText(
     "see over which interface the hosts talk, and what else does",

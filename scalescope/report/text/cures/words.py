@@ -16,7 +16,8 @@ from scalescope.report.text.cures.where import (
     ON_SEVERAL,
     OTHER_INTERFACES,
 )
-from scalescope.scaling.finding import EVENS_OUT, Remedy
+from scalescope.scaling.finding.codes import EVENS_OUT
+from scalescope.scaling.finding.finding import Remedy
 
 
 def _of(remedy: Remedy, several: bool = False) -> CureText:

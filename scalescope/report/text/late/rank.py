@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import a_step, step_as_run
-from scalescope.scaling.finding import LATE, STEADY_STEPS, Code, Finding, is_within_noise, ranks_of
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import LATE, STEADY_STEPS
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_within_noise
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 
 #: In which part of a step what one rank alone does lies, by the finding that names it.

@@ -3,7 +3,8 @@
 from scalescope.report.drawing.numbers import milliseconds, rank_list
 from scalescope.report.text.codes.evidence import is_of_several
 from scalescope.report.text.cures.words import cure_text
-from scalescope.scaling.finding import AlsoLate, Cure, Finding, ranks_of
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.finding import AlsoLate, Finding, ranks_of
 
 #: Less than this share of what all of them cost is next to nothing.
 _NEXT_TO_NOTHING = 0.1

@@ -12,8 +12,10 @@ from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Code, Finding, is_within_noise
-from scalescope.scaling.finding_order import weight
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import is_within_noise
+from scalescope.scaling.finding.order import weight
 from scalescope.scaling.findings.cuts import remedies_of_cuts
 from scalescope.scaling.study_answer import Waterfall
 

@@ -4,7 +4,7 @@ from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Remedy
+from scalescope.scaling.finding.finding import Remedy
 from scalescope.scaling.study_answer import GrownCoreWaits, Waterfall
 
 

@@ -23,7 +23,7 @@ from scalescope.scaling.compare.measurement import Measurement, Window, ranks_in
 from scalescope.scaling.compare.noise import Floats, Mask
 from scalescope.scaling.evidence.host_timeline import host_timeline
 from scalescope.scaling.evidence.loop_places import LoopParts
-from scalescope.scaling.finding import LoopPlace
+from scalescope.scaling.finding.finding import LoopPlace
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, BEFORE_CALL, LOOP_CALLS, backward_begins

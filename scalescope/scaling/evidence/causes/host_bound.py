@@ -13,7 +13,7 @@ import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
-from scalescope.scaling.finding import BESIDE
+from scalescope.scaling.finding.figures import BESIDE
 
 #: The share of a step by which the latest host must be late, in the median of the steps.
 _SHARE = 0.05

@@ -31,7 +31,7 @@ from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, PlacedGaps
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
-from scalescope.scaling.finding import LoopPlace
+from scalescope.scaling.finding.finding import LoopPlace
 from scalescope.scaling.trace.intervals import Ints
 
 #: The share of a step that a stall takes at least, in three quarters of the steps: on one rank, and on all alike.

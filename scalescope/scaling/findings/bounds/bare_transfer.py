@@ -13,18 +13,12 @@ from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import (
-    EXPOSED,
-    Code,
-    Cure,
-    EvidenceRow,
-    Finding,
-    Remedy,
-    bound_of,
-    is_known,
-    is_lost_in_noise,
-)
-from scalescope.scaling.finding_order import LITTLE, own_ms, weight
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.figures import EXPOSED
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_known, is_lost_in_noise
+from scalescope.scaling.finding.order import LITTLE, own_ms, weight
+from scalescope.scaling.finding.sizes import bound_of
 from scalescope.scaling.findings.bounds.rounds import QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps

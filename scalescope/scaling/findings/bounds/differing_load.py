@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
-from scalescope.scaling.finding import LATE_RANK, LOADS, EvidenceRow, Remedy, is_by_turns, is_counted
+from scalescope.scaling.finding.figures import LATE_RANK, LOADS
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.kinds import is_by_turns, is_counted
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.detectors.slower_compute import in_common
 from scalescope.scaling.replay.removal import What

@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from scalescope.records.operations import REDUCE_ON_ALL
-from scalescope.scaling.finding import PASSES, SLOWER_BESIDE, EvidenceRow, Remedy
+from scalescope.scaling.finding.figures import PASSES, SLOWER_BESIDE
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.bounds.bare_transfer import shown
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.rank.records.backward_passes import Passes, exchanged_in_each

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from scalescope.records.operations import REDUCE_ON_ALL
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.bounds.bare_transfer import is_by_ddp
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.rank.timeline import COMPUTE

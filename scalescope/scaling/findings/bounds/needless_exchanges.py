@@ -12,15 +12,11 @@ from collections.abc import Mapping, Sequence
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import (
-    PASSES,
-    Code,
-    EvidenceRow,
-    Finding,
-    Remedy,
-    is_interrupted_everywhere,
-)
-from scalescope.scaling.finding_order import can_cost_ms, weight
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import PASSES
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_interrupted_everywhere
+from scalescope.scaling.finding.order import can_cost_ms, weight
 from scalescope.scaling.findings.bounds.bare_transfer import shown
 from scalescope.scaling.findings.bounds.rounds import OF_DDP
 from scalescope.scaling.findings.candidate import WORTH_SAYING, may_wait_unseen, share_ms

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import Finding
-from scalescope.scaling.finding_order import ranked
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.order import ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges
 from scalescope.scaling.findings.bounds.rank_apart import with_ranks_apart

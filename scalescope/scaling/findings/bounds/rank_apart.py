@@ -13,8 +13,10 @@ from msgspec.structs import replace
 from scalescope.records.statistics import half_of_mean, largest_of_others
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
-from scalescope.scaling.finding import IN_STEPS, Code, Cure, EvidenceRow, Finding, Remedy, ranks_of
-from scalescope.scaling.finding_order import ranked, weight
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.figures import IN_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy, ranks_of
+from scalescope.scaling.finding.order import ranked, weight
 from scalescope.scaling.findings.shares import bounded_steps, mean_step_ms
 
 #: A rank is apart that has so many times as much of a part as any other's usual step, and more by so much of a step.

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, REDUCE_ON_ALL, named
-from scalescope.scaling.finding import Code, EvidenceRow, Remedy
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.detectors.small_collectives import as_run_share, chosen_steps
 from scalescope.scaling.findings.shares import mean_step_ms

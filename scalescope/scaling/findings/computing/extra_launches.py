@@ -6,7 +6,8 @@ from collections.abc import Sequence, Set
 
 import msgspec
 
-from scalescope.scaling.finding import BESIDES, EvidenceRow
+from scalescope.scaling.finding.figures import BESIDES
+from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_A_LOOK, Scene
 from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.ranks.extra import BEYOND, Beyond, extra_rows

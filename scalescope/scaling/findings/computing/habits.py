@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from scalescope.hardware.peaks import Peak
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.figures import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
     LAYOUT_CONVERSIONS,
@@ -20,8 +20,8 @@ from scalescope.scaling.finding import (
     UNALIGNED_PRODUCTS,
     UNFUSED,
     UNFUSED_OPTIMISER,
-    EvidenceRow,
 )
+from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.kernel_kinds import (

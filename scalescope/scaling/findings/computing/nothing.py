@@ -8,7 +8,8 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import (
     BETWEEN,
     DOUBLE_PRECISION,
     EXPOSED,
@@ -20,12 +21,9 @@ from scalescope.scaling.finding import (
     ONE_WAITS,
     UNALIGNED_PRODUCTS,
     UNTOLD_WAITS,
-    Cure,
-    EvidenceRow,
-    Finding,
-    Remedy,
 )
-from scalescope.scaling.finding_order import is_usual_launching
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import is_usual_launching
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.computing.habits import habits_of
 from scalescope.scaling.rank.records.backward_passes import accumulates

@@ -7,7 +7,8 @@ tensors of another size differ from step to step, or the rest of the compute dif
 
 from collections import Counter, defaultdict
 
-from scalescope.scaling.finding import OTHER_KERNELS, EvidenceRow
+from scalescope.scaling.finding.figures import OTHER_KERNELS
+from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_A_LOOK, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from scalescope.scaling.finding import OWN_TURNS, EvidenceRow, Remedy
+from scalescope.scaling.finding.figures import OWN_TURNS
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change

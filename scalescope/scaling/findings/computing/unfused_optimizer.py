@@ -6,7 +6,7 @@ with the parameters' sizes: so does the interval.
 
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.rank.records.optimizers import single_operations
 from scalescope.scaling.replay.change import Change

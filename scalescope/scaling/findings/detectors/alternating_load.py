@@ -3,7 +3,8 @@
 import statistics
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import LATE_RANK, EvidenceRow, Remedy
+from scalescope.scaling.finding.figures import LATE_RANK
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.computing.extra_launches import Extra, extra_launches
 from scalescope.scaling.replay.removal import Removal, What, host_excess

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import SLOWER_BESIDE, EvidenceRow, Remedy
+from scalescope.scaling.finding.figures import SLOWER_BESIDE
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
 

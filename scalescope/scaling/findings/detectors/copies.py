@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.rank.timeline import COPY

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from scalescope.records.operations import OPERATION_FACTS
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.detectors.small_collectives import small_rounds
 from scalescope.scaling.replay.buckets import Cut, StepBuckets, cut_by

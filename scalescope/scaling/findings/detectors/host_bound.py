@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import BESIDE, HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
+from scalescope.scaling.finding.codes import ON_THE_DEVICE
+from scalescope.scaling.finding.figures import BESIDE, HIDDEN
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, is_a_longer_one
 from scalescope.scaling.findings.hosts.python_loops import python_loop
 from scalescope.scaling.replay.change import Change

@@ -11,16 +11,9 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_BEGIN_WITH
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
-from scalescope.scaling.finding import (
-    AT_STEP,
-    EVERY,
-    IN_STEPS,
-    READ_VALUES,
-    WAITS_BESIDES,
-    Cure,
-    EvidenceRow,
-    Remedy,
-)
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import AT_STEP, EVERY, IN_STEPS, READ_VALUES, WAITS_BESIDES
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
 from scalescope.scaling.findings.hosts.host_rows import collects, evidence_of, most_likely_loads, pickles
 from scalescope.scaling.findings.hosts.worker_cores import is_everywhere, loads_in_workers, workers_row

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from scalescope.scaling.finding import INPUTS, ROUNDS, EvidenceRow, Remedy
+from scalescope.scaling.finding.figures import INPUTS, ROUNDS
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.findings.computing.grids import times_the_blocks

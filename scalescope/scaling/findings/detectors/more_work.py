@@ -8,7 +8,7 @@ apart, wherever it is called, as far as shapes were recorded.
 import statistics
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.findings.detectors.longer_loops import rounds_of

@@ -7,7 +7,10 @@ others; it costs at least what each launch takes beyond its shortest one, on any
 
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.finding import LOADER_WORKERS, Cure, EvidenceRow, Remedy, is_by_turns
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import LOADER_WORKERS
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.kinds import is_by_turns
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 

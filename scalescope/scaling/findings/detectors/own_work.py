@@ -9,7 +9,8 @@ multiprocessors, and all of them the lower clocks, since the device draws more p
 
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import ANOMALY, EvidenceRow, Remedy
+from scalescope.scaling.finding.figures import ANOMALY
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.computing.extra_launches import Extra, besides, extra_launches
 from scalescope.scaling.findings.detectors.longer_loops import rounds_of

@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Iterator
 
 from scalescope.hardware.link_ceiling import link_ceiling_gb_s
-from scalescope.scaling.finding import BUS, EvidenceRow, Remedy
+from scalescope.scaling.finding.figures import BUS
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
 

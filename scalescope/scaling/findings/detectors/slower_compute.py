@@ -17,17 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalescope.records.statistics import is_beyond_chance
-from scalescope.scaling.finding import (
-    AT_LEAST,
-    BY_TURNS,
-    INPUTS,
-    TIMES_BESIDE,
-    Code,
-    Cure,
-    EvidenceRow,
-    Remedy,
-    is_counted,
-)
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.figures import AT_LEAST, BY_TURNS, INPUTS, TIMES_BESIDE
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.kinds import is_counted
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.grids import times_the_blocks
 from scalescope.scaling.findings.computing.other_kernels import other_kernels

@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, named
-from scalescope.scaling.finding import Cure, EvidenceRow, Remedy
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.replay.graph import Transfer

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import is_counted
+from scalescope.scaling.finding.kinds import is_counted
 from scalescope.scaling.findings.candidate import Candidate, Scene
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from scalescope.scaling.evidence.causes.debugging import ANOMALY, BLOCKING, STACKS
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 

@@ -6,7 +6,8 @@ that computes on a CPU it is work of its own, which is told as that.
 
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.finding import ELEMENTS_READ, EvidenceRow, Remedy
+from scalescope.scaling.finding.figures import ELEMENTS_READ
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.rank.records.element_reads import READING
 from scalescope.scaling.replay.ranks.elements import ElementsRead

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from scalescope.scaling.evidence.causes.stalls import of_objects
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
-from scalescope.scaling.finding import EACH_PASS, GARBAGE, LOCK_WAITS, MAY_LOAD, EvidenceRow
+from scalescope.scaling.finding.figures import EACH_PASS, GARBAGE, LOCK_WAITS, MAY_LOAD
+from scalescope.scaling.finding.finding import EvidenceRow
 
 _KINDS: dict[str, Literal["operator", "annotation"]] = {
     "operator": "operator",

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from scalescope.scaling.finding import LOOP_AFTER, EvidenceRow
+from scalescope.scaling.finding.figures import LOOP_AFTER
+from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Graph

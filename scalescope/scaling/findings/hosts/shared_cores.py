@@ -19,8 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
-from scalescope.scaling.finding import CORES_BY_TURNS, Code, EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding_order import ranked, weight
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import CORES_BY_TURNS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import ranked, weight
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Scene, gained_ms
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal

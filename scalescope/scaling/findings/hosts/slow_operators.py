@@ -6,7 +6,7 @@ rank with more to compute looks the same, and how much longer it takes is not be
 
 from collections.abc import Sequence
 
-from scalescope.scaling.finding import LATE_RANK
+from scalescope.scaling.finding.figures import LATE_RANK
 from scalescope.scaling.findings.candidate import Candidate, Scene
 
 #: What takes out what launches take longer: of one rank, or of ranks by turns.

@@ -13,8 +13,9 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
-from scalescope.scaling.finding import LOADER_WORKERS, EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding_order import ranked
+from scalescope.scaling.finding.figures import LOADER_WORKERS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import ranked
 from scalescope.scaling.findings.candidate import Candidate, Scene, share_ms
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.rank.records.record import RankRecord

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from scalescope.records.steps.core_waits import WAITS_FOR_CORES
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import (
     BOUND_CORES,
     IN_STEPS,
     LATE_RANK,
@@ -16,13 +17,10 @@ from scalescope.scaling.finding import (
     OWN_THREAD,
     STEADY_STEPS,
     WAITED_THERE,
-    Cure,
-    EvidenceRow,
-    Finding,
-    Remedy,
-    is_certain,
 )
-from scalescope.scaling.finding_order import ranked, weight
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_certain
+from scalescope.scaling.finding.order import ranked, weight
 from scalescope.scaling.findings.candidate import WORTH_SAYING
 from scalescope.scaling.findings.prices.may_go import without_others
 

@@ -10,26 +10,11 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.answer_steps import LateInSteps
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import (
-    AT_LEAST,
-    AT_STEP,
-    IN_STEPS,
-    INPUTS,
-    LATE,
-    NO_TRACE,
-    STEADY_STEPS,
-    Code,
-    Cure,
-    EvidenceRow,
-    Finding,
-    Remedy,
-    is_certain,
-    is_now_and_then,
-    is_of_steady_steps,
-    is_within_noise,
-    ranks_of,
-)
-from scalescope.scaling.finding_order import ranked, stood_ms, weight
+from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.figures import AT_LEAST, AT_STEP, IN_STEPS, INPUTS, LATE, NO_TRACE, STEADY_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy, ranks_of
+from scalescope.scaling.finding.kinds import is_certain, is_now_and_then, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding.order import ranked, stood_ms, weight
 from scalescope.scaling.findings.shares import bounded_means
 
 #: A finding is why a rank is late where it is so much of all that is found of that rank.

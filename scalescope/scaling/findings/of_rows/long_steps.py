@@ -3,20 +3,10 @@
 from collections.abc import Sequence
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import (
-    AT_STEP,
-    IN_STEPS,
-    STEADY_STEPS,
-    EvidenceRow,
-    Finding,
-    Remedy,
-    is_certain,
-    is_late,
-    is_no_fault,
-    is_of_steady_steps,
-    is_within_noise,
-)
-from scalescope.scaling.finding_order import ranked, weight
+from scalescope.scaling.finding.figures import AT_STEP, IN_STEPS, STEADY_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_certain, is_late, is_no_fault, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding.order import ranked, weight
 
 #: Without a cause that is timed, and where they do not stand apart, only what costs so much of the mean step is told.
 #: Hosts that compute share their cores: of them none that may be waits for these.

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, is_certain, is_late, is_of_steady_steps, ranks_of
-from scalescope.scaling.finding_order import ranked
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_certain, is_late, is_of_steady_steps
+from scalescope.scaling.finding.order import ranked
 
 
 def without_ranks_in_time(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:

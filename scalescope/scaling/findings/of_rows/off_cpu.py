@@ -11,16 +11,10 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import HostTime
-from scalescope.scaling.finding import (
-    GARBAGE,
-    IN_STEPS,
-    MAY_LOAD,
-    Cure,
-    EvidenceRow,
-    Finding,
-    is_now_and_then,
-    ranks_of,
-)
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import GARBAGE, IN_STEPS, MAY_LOAD
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_now_and_then
 
 #: Evidence that a host is off its core, or has it, where it does nothing that is recorded: for how long of its step.
 OFF_CPU, ON_CPU = "off_cpu_ms", "on_cpu_ms"

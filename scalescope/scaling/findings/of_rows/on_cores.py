@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 from scalescope.scaling.answer import Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import Split
-from scalescope.scaling.finding import CORES_BY_TURNS, Cure, Finding, is_lost_in_noise
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import CORES_BY_TURNS
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import is_lost_in_noise
 
 #: What mends waits for cores that the ranks compute on.
 _FOR_CORES: frozenset[Cure] = frozenset(

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import LOCK_WAITS, OWN_THREAD, EvidenceRow, Finding, ranks_of
+from scalescope.scaling.finding.figures import LOCK_WAITS, OWN_THREAD
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, ranks_of
 
 #: A thread that uses less of a core holds the lock too seldom to be waited for in each step.
 _MUCH = 0.2

@@ -6,8 +6,10 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
-from scalescope.scaling.finding import Cure, EvidenceRow, Finding, is_now_and_then
-from scalescope.scaling.finding_order import LITTLE, weight
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.kinds import is_now_and_then
+from scalescope.scaling.finding.order import LITTLE, weight
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.rank.loading import from_workers
 

@@ -13,17 +13,11 @@ from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding import (
-    IN_STEPS,
-    Code,
-    Finding,
-    is_certain,
-    is_late,
-    is_now_and_then,
-    is_of_steady_steps,
-    is_within_noise,
-)
-from scalescope.scaling.finding_order import is_trifle_on_cpus, is_usual_launching, weight
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import IN_STEPS
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import is_certain, is_late, is_now_and_then, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding.order import is_trifle_on_cpus, is_usual_launching, weight
 from scalescope.scaling.findings.shares import mean_step_ms
 
 #: One cause takes about as long in the profiled steps as in all: within so many times.

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Code, Finding, is_certain, is_lost_in_noise, is_now_and_then, ranks_of
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_certain, is_lost_in_noise, is_now_and_then
 
 #: What a rank that waits for its cores looks like.
 _LOOKS_LIKE: tuple[Code, ...] = ("slower_compute", "host_starved")

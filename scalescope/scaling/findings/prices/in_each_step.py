@@ -4,7 +4,7 @@ left of the steps without it.
 
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import LOCK_WAITS
+from scalescope.scaling.finding.figures import LOCK_WAITS
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.replay.change import Change

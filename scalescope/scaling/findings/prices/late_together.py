@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import AlsoLate, Code, EvidenceRow, Order
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import AlsoLate, EvidenceRow, Order
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.containment import in_order, least_to_say_ms, removals_of
 from scalescope.scaling.findings.hosts.by_chance import may_be_chance

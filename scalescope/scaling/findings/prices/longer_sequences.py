@@ -7,7 +7,7 @@ they, with all that is longer for them, take no more of its compute than the sha
 from msgspec.structs import replace
 
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import INPUTS, ROUNDS
+from scalescope.scaling.finding.figures import INPUTS, ROUNDS
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.in_range import is_range
 from scalescope.scaling.findings.prices.gain import Gain

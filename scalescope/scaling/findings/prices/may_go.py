@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import LOADER_WORKERS, MAY_BE_OTHERS, EvidenceRow, Finding
-from scalescope.scaling.finding_order import own_ms
+from scalescope.scaling.finding.figures import LOADER_WORKERS, MAY_BE_OTHERS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.order import own_ms
 from scalescope.scaling.findings.candidate import Scene, gained_ms
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.replay.change import Change

@@ -15,14 +15,11 @@ from msgspec.structs import replace
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.step import is_known_as_run
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import (
-    ON_THE_DEVICE,
-    SHOWN_BY_WAITS,
-    EvidenceRow,
-    Finding,
-    bounded,
-    is_counted,
-)
+from scalescope.scaling.finding.codes import ON_THE_DEVICE
+from scalescope.scaling.finding.figures import SHOWN_BY_WAITS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.kinds import is_counted
+from scalescope.scaling.finding.sizes import bounded
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained_ms
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
 from scalescope.scaling.findings.hosts.by_chance import as_usual, half_of_one_window, may_be_chance

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import ON_THE_DEVICE
+from scalescope.scaling.finding.codes import ON_THE_DEVICE
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.prices.gain import Gain
 

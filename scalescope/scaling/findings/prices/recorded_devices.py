@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.replays import NEAR
-from scalescope.scaling.finding import ON_THE_DEVICE, Code
+from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
 from scalescope.scaling.findings.candidate import Scene, gained_ms
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.replay.change import Change

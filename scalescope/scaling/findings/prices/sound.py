@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding.finding import Finding
 
 #: Where this is set, as for tests, figures that cannot be raise.
 STRICT = "SCALESCOPE_STRICT"

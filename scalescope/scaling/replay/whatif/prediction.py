@@ -3,7 +3,7 @@
 import msgspec
 
 from scalescope.scaling.answer import Replay
-from scalescope.scaling.finding import Reason
+from scalescope.scaling.finding.finding import Reason
 from scalescope.scaling.replay.change import Change
 
 

@@ -6,19 +6,10 @@ import statistics
 from scalescope.records.steps.unevenness import BY_FRESH_PAGES, UNLIKE
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.finding import (
-    LATE,
-    LOOPS_WAIT,
-    STEADY_STEPS,
-    Code,
-    Finding,
-    is_certain,
-    is_known,
-    is_now_and_then,
-    is_of_steady_steps,
-    is_within_noise,
-    ranks_of,
-)
+from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import LATE, LOOPS_WAIT, STEADY_STEPS
+from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_certain, is_known, is_now_and_then, is_of_steady_steps, is_within_noise
 
 #: Of the measured step: a step as run that is so near is the same one.
 _APART = 0.02

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 
-from scalescope.scaling.finding import (
+from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
+from scalescope.scaling.finding.figures import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
     HIDDEN,
     MAY_BE_OTHERS,
-    ON_THE_DEVICE,
     UNFUSED_OPTIMISER,
-    Code,
-    Finding,
+)
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.kinds import (
     has_upper_end,
     is_all_of_it,
     is_certain,

@@ -1,0 +1,118 @@
+"""What kind of finding one is, by its evidence and its interval: what is said of it, and where, depends on that."""
+
+from collections.abc import Sequence
+
+from scalescope.scaling.finding.figures import (
+    AT_LEAST,
+    BESIDES,
+    BUS,
+    BY_TURNS,
+    CORES_BY_TURNS,
+    EXPOSED,
+    IN_STEPS,
+    INPUTS,
+    LATE,
+    LOCK_WAITS,
+    OTHER_KERNELS,
+    PASSES,
+    STEADY_STEPS,
+    WAITS_BESIDES,
+)
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, ranks_of
+from scalescope.scaling.finding.sizes import ZERO_MS
+
+
+def has_upper_end(finding: Finding) -> bool:
+    """Tell whether of a cost of which the least is told the most is known, too, and not for being all of the step: what
+    needless exchanges can take is counted.
+    """
+    counted = finding.at_least and any(row.name == PASSES for row in finding.evidence)
+    return counted and (finding.high_ms or 0.0) > (finding.ms or 0.0) > 0
+
+
+def is_no_fault(finding: Finding) -> bool:
+    """Tell whether a transfer is what the job sends, for all that its steps tell: no fault is found in it."""
+    return finding.remedy is None or finding.remedy.cure in ("send_less", "record_sizes")
+
+
+def is_of_all_alike(finding: Finding) -> bool:
+    """Tell whether it is what the job is, all its ranks alike, and what would make it quicker is no fault of any."""
+    return finding.code == "unfused_optimizer" or is_all_of_it(finding)
+
+
+def is_within_noise(finding: Finding) -> bool:
+    """Tell whether a finding may cost nothing at all, by its interval: then it accuses nobody."""
+    if finding.ms is None or finding.low_ms is None:
+        return False
+    return finding.low_ms < ZERO_MS and (finding.rank is not None or not finding.at_most)  # a bound says "at most"
+
+
+def is_lost_in_noise(finding: Finding) -> bool:
+    """Tell whether a finding is no more than steps differ by themselves: nothing that was seen to happen, and no cost.
+
+    A host that stood still in some steps did so, and a rank with more to compute has it, whatever that costs.
+    """
+    return is_within_noise(finding) and not is_certain(finding) and not is_now_and_then(finding)
+
+
+def is_known(finding: Finding) -> bool:
+    """Tell whether a cause is known to be there of which its trace tells but what that costs at least."""
+    if any(row.name == CORES_BY_TURNS for row in finding.evidence):
+        return True
+    return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
+
+
+def is_certain(finding: Finding) -> bool:
+    """Tell whether the cause is there for sure, whatever it costs: what a rank is given is no matter of its machine."""
+    return is_counted(finding.evidence)
+
+
+def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
+    """Tell whether evidence says what a rank does in each step beyond the others, or otherwise, or what all do."""
+    counted = (INPUTS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS, PASSES, OTHER_KERNELS)
+    return any(row.name in counted for row in evidence)
+
+
+def is_interrupted_everywhere(finding: Finding) -> bool:
+    """Tell whether a finding is of all hosts, that stand still where somebody else has their cores."""
+    cure = finding.remedy.cure if finding.remedy is not None else None
+    return finding.code == "host_starved" and not ranks_of(finding) and cure == "free_cores"
+
+
+def is_by_turns(evidence: Sequence[EvidenceRow]) -> bool:
+    """Tell whether evidence says that another process has a rank's device, or its cores, by turns."""
+    return any(row.name == BY_TURNS for row in evidence)
+
+
+def is_now_and_then(finding: Finding) -> bool:
+    """Tell whether a cause is there in some of the steps alone, by its evidence."""
+    return any(row.name == IN_STEPS for row in finding.evidence)
+
+
+def is_of_one_step(finding: Finding) -> bool:
+    """Tell whether a cause is known of one step alone, of which nobody can tell what is usual."""
+    return any(row.name == IN_STEPS and row.value == 1 for row in finding.evidence)
+
+
+def is_once(finding: Finding, many: int = 5) -> bool:
+    """Tell whether a cause is there in one of many steps: it may be the only such one in thousands."""
+    return any(row.name == IN_STEPS and row.calls == 1 and (row.value or 0) >= many for row in finding.evidence)
+
+
+def is_all_of_it(finding: Finding) -> bool:
+    """Tell whether a finding is all the transfer that nothing hides, of which nothing tells that any is needless: what
+    the job is, and no fault of it.
+    """
+    bare = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
+    told = finding.remedy is None or finding.remedy.cure == "send_less"
+    return finding.code == "exposed_transfer" and bare is not None and finding.ms == bare and told
+
+
+def is_of_steady_steps(finding: Finding) -> bool:
+    """Tell whether a cause is known by the job's own timing of its steady steps, whatever its traces hold."""
+    return any(row.name == STEADY_STEPS for row in finding.evidence)
+
+
+def is_late(finding: Finding) -> bool:
+    """Tell whether what a rank costs is known by how late it is in all steps, by its evidence."""
+    return any(row.name == LATE for row in finding.evidence)
