@@ -8,7 +8,8 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.as_run import as_run_sentence, shown_step, step_of_job
+from scalescope.report.as_run.recording import as_run_sentence
+from scalescope.report.as_run.shown import shown_step, step_of_job
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.panels.advice import findings_table
 from scalescope.report.steadiness import unlike_sentence

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from scalescope.records.rows import Origin
 from scalescope.report.advice.unsteady import measure_again
-from scalescope.report.as_run import as_run_sentence, recording_ms
+from scalescope.report.as_run.recording import as_run_sentence, recording_ms
 from scalescope.report.compare.tables import kernels_table
 from scalescope.report.html import facts_of
 from scalescope.report.panels.kinds import kind_sentence

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from scalescope.records.folder import RunFolder
-from scalescope.report.as_run import as_run_sentence, recording_ms, step_of_job
+from scalescope.report.as_run.recording import as_run_sentence, recording_ms
+from scalescope.report.as_run.shown import step_of_job
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.tables import Cell, Table
 from scalescope.report.panels.advice import findings_table

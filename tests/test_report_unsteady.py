@@ -10,7 +10,7 @@ from rich.console import Console
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.report.as_run import as_run_sentence
+from scalescope.report.as_run.recording import as_run_sentence
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.html import write_report
 from scalescope.report.sentences import loss_sentence

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.report.as_run import as_run_sentence
+from scalescope.report.as_run.recording import as_run_sentence
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis

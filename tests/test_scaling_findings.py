@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from scalescope.records.rows import TrainFacts
-from scalescope.report.as_run import as_run_title
+from scalescope.report.as_run.recording import as_run_title
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.advice import tried_sentence, tried_table

@@ -11,7 +11,8 @@ from rich.console import Console
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.records.steps.unevenness import half_of_median
-from scalescope.report.as_run import as_run_sentence, name_of_step, step_of_job
+from scalescope.report.as_run.recording import as_run_sentence
+from scalescope.report.as_run.shown import name_of_step, step_of_job
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.replayed import fewer_replayed

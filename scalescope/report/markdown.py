@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from scalescope.records.console import counted
-from scalescope.report.as_run import as_run_table, as_run_title, differs, is_shown_alone
+from scalescope.report.as_run.recording import as_run_table, as_run_title
+from scalescope.report.as_run.shown import differs, is_shown_alone
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.markdown import escaped, finished, folded, lines_of
 from scalescope.report.panels.compute_lines import compute_lines

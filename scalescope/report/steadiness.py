@@ -3,14 +3,8 @@
 from collections.abc import Sequence
 
 from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.report.as_run import (
-    as_run_sentence,
-    is_as_measured,
-    is_shown_alone,
-    recording_ms,
-    slower_by,
-    step_of_job,
-)
+from scalescope.report.as_run.recording import as_run_sentence, recording_ms, slower_by
+from scalescope.report.as_run.shown import is_as_measured, is_shown_alone, step_of_job
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
 from scalescope.report.replayed import fewer_replayed, long_among
 from scalescope.report.text.recurring import long_ones, longer_by_ms

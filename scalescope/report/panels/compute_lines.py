@@ -5,7 +5,7 @@ Compute in which ranks wait for cores is none, though an operator runs meanwhile
 
 import statistics
 
-from scalescope.report.as_run import is_shown_alone, shown_efficiency, shown_step
+from scalescope.report.as_run.shown import is_shown_alone, shown_efficiency, shown_step
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
 from scalescope.report.drawing.tables import Table
 from scalescope.report.text.waits.on_cores import on_a_core

@@ -1,6 +1,6 @@
 """Kernel by kernel: what takes a step's time, and which kernels are slower on more ranks."""
 
-from scalescope.report.as_run import as_profiled
+from scalescope.report.as_run.shown import as_profiled
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run

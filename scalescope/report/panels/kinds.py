@@ -1,6 +1,6 @@
 """Kernel kinds: what a step's compute consists of, and which kinds grew with the ranks, with what ran beside them."""
 
-from scalescope.report.as_run import as_profiled
+from scalescope.report.as_run.shown import as_profiled
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
 from scalescope.report.drawing.panel import Panel, drawing, of_run

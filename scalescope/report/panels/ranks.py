@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from scalescope.report.as_run import as_profiled, as_run_sentence, differs, is_shown_alone, name_of_step
+from scalescope.report.as_run.recording import as_run_sentence
+from scalescope.report.as_run.shown import as_profiled, differs, is_shown_alone, name_of_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run

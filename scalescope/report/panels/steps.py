@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from scalescope.report.as_run import recording_ms
+from scalescope.report.as_run.recording import recording_ms
 from scalescope.report.drawing.numbers import figure, milliseconds, percent
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run

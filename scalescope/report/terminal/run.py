@@ -3,15 +3,8 @@
 from rich.console import Console
 from rich.text import Text
 
-from scalescope.report.as_run import (
-    OTHER_STEPS,
-    as_run_table,
-    as_run_title,
-    differs,
-    is_shown_alone,
-    of_other_steps,
-    shown_efficiency,
-)
+from scalescope.report.as_run.recording import as_run_table, as_run_title, of_other_steps
+from scalescope.report.as_run.shown import OTHER_STEPS, differs, is_shown_alone, shown_efficiency
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure
 from scalescope.report.panels.compute_lines import compute_lines, compute_title, efficiency_told, legend_lines

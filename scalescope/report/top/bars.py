@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import msgspec
 
-from scalescope.report.as_run import (
+from scalescope.report.as_run.recording import of_other_steps
+from scalescope.report.as_run.shown import (
     differs,
     differs_by_noise,
     is_likely,
     is_shown_alone,
     name_of_step,
-    of_other_steps,
     shown_efficiency,
     step_of_job,
 )

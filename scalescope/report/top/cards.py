@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs, is_likely, name_of_step, shown_efficiency, shown_step
+from scalescope.report.as_run.shown import differs, is_likely, name_of_step, shown_efficiency, shown_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.grown import lengthened_ms

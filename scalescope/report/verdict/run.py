@@ -5,16 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scalescope.report.advice.first import PROFILE_ALL, best_advice, which_ranks
-from scalescope.report.as_run import (
-    beside_what_is_allowed,
-    contradiction,
-    instead_of_its_own,
-    is_likely,
-    name_of_shown,
-    not_reached,
-    shown_step,
-    step_of_job,
-)
+from scalescope.report.as_run.given import beside_what_is_allowed, contradiction, instead_of_its_own, not_reached
+from scalescope.report.as_run.shown import is_likely, name_of_shown, shown_step, step_of_job
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
