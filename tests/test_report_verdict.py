@@ -235,13 +235,19 @@ def test_growths_that_contradict_each_other_are_said_before_anything_else() -> N
         measured_growth_high_ms=fall.growth_ms - 0.8,
     )  # fmt: skip
     assert loss_sentence(beside).endswith("; the profiled steps are few, and tell their own growth to ± 1.5 ms only.")
+    shorter = msgspec.structs.replace(
+        even, noise_ms=20.0, measured_growth_ms=-1.0, measured_growth_low_ms=-2.5, measured_growth_high_ms=0.5
+    )
+    assert "Measured outside the traces it became 1.0 ms shorter (-0.5 ms to 2.5 ms)" in loss_sentence(shorter)
     apart = [
         msgspec.structs.replace(one, measured_growth_ms=-9.0, noise_ms=0.5, unsteady=True) for one in study().waterfall
     ]
     verdict = study_verdicts(msgspec.structs.replace(study(), waterfall=apart), answers())[0]
     assert verdict.level == "unknown"
     assert verdict.headline.startswith("gpt_small: the machine was unsteady. 4 GPUs do 3.77× the work of one")
-    assert verdict.sentences[1].startswith("The measured step grew by -9.0 ms"), "the headline says of what"
+    assert verdict.sentences[1].startswith("The measured step became 9.0 ms shorter and the profiled one grew by"), (
+        "the headline says of what"
+    )
     assert verdict.advice.startswith("measure again on a quiet machine")
 
 

@@ -140,8 +140,9 @@ def _traced_loss(fall: Waterfall) -> str:
             f"{'more' if fall.growth_ms > 0 else 'less'}, where such steps differ by ± {milliseconds(noise)} anyway. "
             f"So they do not tell what it went to. {_measured_growth(fall, measured)}."
         )
-    grew = f"the measured step grew by {milliseconds(measured, noise)} and the profiled one by "
-    grew += milliseconds(fall.growth_ms, noise)
+    grew = f"the measured step {_grew(measured, noise)} and the profiled one "
+    longer = min(measured, fall.growth_ms) >= 0
+    grew += f"by {milliseconds(fall.growth_ms, noise)}" if longer else _grew(fall.growth_ms, noise)
     differ = f"differ by ± {milliseconds(noise, noise)} anyway"
     if grew_within_noise(fall) and fall.unsteady:  # then it has no shares
         return f"{UNSTEADY}{grew} ({_span(fall)}). Such steps {differ}, so the traces do not tell what it went to."
@@ -172,10 +173,16 @@ def _measured_growth(fall: Waterfall, measured: float) -> str:
     """Return what the steps outside of the windows grew by, as well as those many steps tell it."""
     low, high = fall.measured_growth_low_ms, fall.measured_growth_high_ms
     if low is None or high is None:
-        return f"Measured outside the traces it grew by {milliseconds(measured)}"
+        return f"Measured outside the traces it {_grew(measured)}"
     half = (high - low) / 2
-    told = f"{milliseconds(low, half)} to {milliseconds(high, half)}"
-    return f"Measured outside the traces it grew by {milliseconds(measured, half)} ({told})"
+    least, most = (low, high) if measured >= 0 else (-high, -low)
+    told = f"{milliseconds(least, half)} to {milliseconds(most, half)}"
+    return f"Measured outside the traces it {_grew(measured, half)} ({told})"
+
+
+def _grew(ms: float, half: float | None = None) -> str:
+    """Return by how much a step grew, as well as that is known, or became shorter."""
+    return f"grew by {milliseconds(ms, half)}" if ms >= 0 else f"became {milliseconds(-ms, half)} shorter"
 
 
 def _growth_sentence(fall: Waterfall) -> str:
