@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.records.steps.worker_times import WorkerTime
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
@@ -12,7 +13,9 @@ from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.order import own_ms
 from scalescope.scaling.findings import add
 from scalescope.scaling.findings.cores import CoreShare
+from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.prices.may_go import without_others
+from scalescope.scaling.findings.shares import mean_step_ms
 from tests.gloo_traces import GlooJob, analysed
 
 STEPS, OPERATORS, EACH_MS, TURN_MS = 7, 40, 0.8, 1.5
@@ -87,3 +90,23 @@ def test_beside_waits_for_cores_that_all_steps_tell_lost_turns_are_not_told_agai
     assert alone.ms == pytest.approx(own_ms(found)) and "share" not in because(alone)
     assert alone.low_ms is not None and alone.ms is not None and alone.high_ms is not None
     assert alone.low_ms <= alone.ms <= alone.high_ms
+
+
+@pytest.mark.usefixtures("crowded")
+def test_workers_make_ranks_wait_for_cores_no_longer_than_they_use_them(tmp_path: Path) -> None:
+    """*Loading data costs 18.1 ms (4.3 to 31.8)* led a job whose workers used 0.05 of a core each, 7 ms a step."""
+    answer = job(tmp_path, (6, 5))
+    before = only(answer)
+    step_ms = mean_step_ms(answer, "window")
+    answer.worker_times = [WorkerTime(rank=rank, processes=1, cores=0.02) for rank in (0, 1)]
+    keep(answer, answer.findings)
+    found = only(answer)
+    assert before.ms is not None and before.high_ms is not None and found.ms is not None and found.high_ms is not None
+    assert found.ms == pytest.approx(2.1 + 0.02 * step_ms, abs=0.4) and before.ms > 2 * found.ms
+    assert found.high_ms == pytest.approx(2.1 + 0.04 * step_ms, abs=0.4) and before.high_ms > 2 * found.high_ms
+    assert "share 2 cores, of which the workers use 0.04" in because(found)
+    keep(answer, answer.findings)
+    assert only(answer) == found
+    answer.worker_times = answer.worker_times[:1]  # of one rank's nothing follows for all
+    keep(answer, [before])
+    assert only(answer).ms == before.ms

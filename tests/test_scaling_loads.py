@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scalescope.scaling.finding.kinds import is_counted
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.replay.removal import Removal
@@ -25,7 +26,7 @@ class Launched:
 
 def scene_of(
     load: list[list[float]], count: int = 6, name: str = "aten::mm", each_ns: float = 1e6, longer: int = 6,
-    step_ms: float = 20.0,
+    step_ms: float = 20.0, counted: list[list[int]] | None = None,
 ) -> Any:  # fmt: skip
     """Products on each rank and step that take so many times as long, or so many of them; one is interrupted."""
     launches = {
@@ -38,8 +39,13 @@ def scene_of(
         for step, times in enumerate(own)
     }
     side = SimpleNamespace(ranks=list(range(len(load))), steps=list(range(len(load[0]))), launches=launches)
-    graph = SimpleNamespace(activities=[SimpleNamespace(name=name)] * count)
-    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph), step_ms=step_ms)
+    numbers = [7 + one for one in side.steps]
+    graph = SimpleNamespace(activities=[SimpleNamespace(name=name)] * count, step_numbers=numbers)
+    records = {
+        rank: SimpleNamespace(loads=dict(zip(numbers, counted[rank], strict=True)) if counted else {})
+        for rank in side.ranks
+    }
+    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph, records=records), step_ms=step_ms)
 
 
 def by_turns() -> Candidate:
@@ -65,6 +71,22 @@ def test_loads_that_differ_by_rank_and_step_are_no_other_process_on_the_cores() 
     (found,) = with_differing_load(scene_of([[1, 4, 1, 2, 4, 1], [4, 1, 2, 1, 1, 4]]), [by_turns()])
     assert found.code == "alternating_load" and found.remedy is not None and found.remedy.cure == "even_out"
     assert found.gain_ms is not None and found.gain_ms[0] == pytest.approx(9 * (1.5 * 4 + 0.5 * 2) / 6, rel=0.01)
+
+
+def test_shapes_count_loads_that_take_turns_though_one_rank_has_more_in_most_steps() -> None:
+    """*Rank 1 computes on 1.21 times as much data* was told of lengths that both ranks draw."""
+    drawn = [[774, 1927, 1045, 900, 2121, 830, 829], [816, 1705, 986, 1349, 1573, 2103, 1104]]
+    times = [[load / 800 for load in own] for own in drawn]
+    (found,) = with_differing_load(scene_of(times, counted=drawn), [by_turns()])
+    assert found.code == "alternating_load" and is_counted(found.evidence)
+    lost = [abs(one - two) / 2 / 800 * 9 for one, two in zip(*drawn, strict=True)]
+    assert found.gain_ms is not None and found.gain_ms[0] == pytest.approx(sum(lost) / 7, rel=0.01)
+    assert [row.value for row in found.evidence if row.name == "late_rank"] == [0, 1]
+
+
+def test_what_shapes_count_alike_takes_no_turns_however_long_it_takes() -> None:
+    told = [by_turns()]
+    assert with_differing_load(scene_of(BY_TURNS, counted=[[9] * 6, [9] * 6]), told) == told
 
 
 def test_ranks_whose_cores_others_take_now_here_and_now_there_take_no_turns(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ READ_VALUES = "read_values"  # the figure of what kernels take that compute valu
 ROUNDS = "rounds_of_loops"
 #: How many times the others' inputs a rank has, by shapes or its script; how many times one step's work another has.
 INPUTS, LOADS = "times_the_inputs", "times_the_load"
+COUNTED_LOADS = "times_the_counted_load"  # the same as the latter, where shapes tell the loads
 #: What goes with a cause whose bound is more than it is seen to take: waits behind it, or launches that others hide.
 GOES_WITH_IT = "goes_with_it"
 ANOMALY = "anomaly_detection"  # how many of its launches a step look for NaN behind the backward pass's nodes

@@ -8,6 +8,7 @@ from scalescope.scaling.finding.figures import (
     BUS,
     BY_TURNS,
     CORES_BY_TURNS,
+    COUNTED_LOADS,
     EXPOSED,
     IN_STEPS,
     INPUTS,
@@ -69,7 +70,7 @@ def is_certain(finding: Finding) -> bool:
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
     """Tell whether evidence says what a rank does in each step beyond the others, or otherwise, or what all do."""
-    counted = (INPUTS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS, PASSES, OTHER_KERNELS)
+    counted = (INPUTS, COUNTED_LOADS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS, PASSES, OTHER_KERNELS)
     return any(row.name in counted for row in evidence)
 
 

@@ -24,7 +24,7 @@ from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
 from scalescope.scaling.findings.of_rows.off_cpu import with_off_cpu
 from scalescope.scaling.findings.of_rows.on_cores import add_on_cores
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
-from scalescope.scaling.findings.of_rows.own_workers import with_own_workers
+from scalescope.scaling.findings.of_rows.own_workers import with_own_workers, within_their_workers
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
 from scalescope.scaling.findings.prices.sound import all_sound
@@ -56,7 +56,8 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     step_ms = mean_step_ms(analysis, "window")
     as_run, splits = step_as_run(analysis)
     told = with_bubbles(
-        with_experts(findings, analysis.experts, step_ms), rows_as_run(analysis.pipelines, splits), as_run.value,
+        with_experts(within_their_workers(findings, analysis), analysis.experts, step_ms),
+        rows_as_run(analysis.pipelines, splits), as_run.value,
         on_cpus=analysis.activity == "cpu",
     )  # fmt: skip
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis, _room_ms(analysis)), analysis), analysis)

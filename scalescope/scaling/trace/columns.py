@@ -22,6 +22,7 @@ from scalescope.scaling.trace.trace import (
     Activities,
     CommunicationArgs,
     GradientArgs,
+    MultipliedAt,
     Stretches,
     Trace,
 )
@@ -74,6 +75,7 @@ class Columns:
         self._gradients: dict[int, GradientArgs] = {}
         self._multiplies: list[bool] = []  # by name id: does the operator multiply what grows with the batch?
         self._multiplied: dict[str, tuple[int, int]] = {}
+        self._multiplied_at = GrowingColumns(2)
 
     def add(self, array: bytes) -> None:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
@@ -139,6 +141,7 @@ class Columns:
             operator_communication=self._operator_communication,
             gradients=self._gradients,
             multiplied=self._multiplied,
+            multiplied_at=MultipliedAt(*self._multiplied_at.columns()),
             annotation_communication=self._annotation_communication,
             threads=self.threads,
             frames=Stretches(*self._frames.columns()),
@@ -237,11 +240,15 @@ class Columns:
             if (gradient := gradient_of(dims, types)) is not None:
                 self._gradients[first + row] = gradient
         words = fields.name[rows[multiplying]].tolist()
-        for word, (dims, _) in zip(words, fields.shapes(rows[multiplying]), strict=True):
+        counted = np.zeros(len(words), np.int64)
+        for at, (word, (dims, _)) in enumerate(zip(words, fields.shapes(rows[multiplying]), strict=True)):
             name = fields.strings[word]
             if (elements := multiplied_of(dims, name)) > 0:
                 calls, before = self._multiplied.get(name, (0, 0))
                 self._multiplied[name] = calls + 1, before + elements
+                counted[at] = elements
+        told = counted > 0
+        self._multiplied_at.append([columns[0][multiplying][told], counted[told]])
         table.append(columns)
 
     def _stretch_columns(self, fields: Fields, rows: Ints) -> list[Ints]:

@@ -74,6 +74,16 @@ class Stretches(msgspec.Struct, frozen=True):
 NO_STRETCHES = Stretches(*(np.empty(0, np.int64) for _ in range(3)))
 
 
+class MultipliedAt(msgspec.Struct, frozen=True):
+    """When operators began that multiply, ns, and the elements of what in each grows with the batch, in file order."""
+
+    start: Ints
+    elements: Ints
+
+
+NONE_MULTIPLIED = MultipliedAt(*(np.empty(0, np.int64) for _ in range(2)))
+
+
 class Activities(msgspec.Struct, frozen=True):
     """What ran on the device: kernels, copies and sets, in file order. Times in ns."""
 
@@ -110,6 +120,7 @@ class Trace(msgspec.Struct):
     gradients: dict[int, GradientArgs] = msgspec.field(default_factory=dict)
     #: calls of each operator that multiplies, and the elements of what in it grows with the batch, where shapes tell
     multiplied: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    multiplied_at: MultipliedAt = NONE_MULTIPLIED  # … and of each such call
     threads: dict[int, str] = msgspec.field(default_factory=dict)
     frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
     overhead: Stretches = NO_STRETCHES  # of the profiler itself, as it says: buffers asked for, flushed, full

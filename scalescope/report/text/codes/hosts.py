@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
-from scalescope.report.drawing.numbers import listing, milliseconds, ordinal
+from scalescope.report.drawing.numbers import figure, listing, milliseconds, ordinal
 from scalescope.report.text.codes.evidence import (
     beyond_its_cause_ms,
     first_of,
@@ -115,6 +115,9 @@ def _shared_with_workers(finding: Finding) -> str:
     share = (
         f"{counted(round(ranks.value), 'rank')} and the loader's workers share {counted(round(cores.value), 'core')}"
     )
+    used = row_of(finding, WORKERS_CORES)
+    if used is not None and used.value is not None:
+        return f"{stands}; {share}, of which the workers use {figure(used.value, 2)}"
     return f"{stands}; {share}, and how much of the compute's time the workers take no trace tells"
 
 

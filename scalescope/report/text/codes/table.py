@@ -47,6 +47,7 @@ from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import (
     AS_MANY,
     AT_STEP,
+    COUNTED_LOADS,
     HOST_SLOWED,
     LATE,
     LATE_RANK,
@@ -67,6 +68,11 @@ class CodeText:
 
 def _alternating(finding: Finding) -> str:
     ranks = [f"{row.value:g}" for row in finding.evidence if row.name == LATE_RANK and row.value is not None]
+    if ranks and (loads := row_of(finding, COUNTED_LOADS)) is not None and loads.value is not None:
+        return (
+            f"ranks {listing(ranks)} have more to compute by turns, by the shapes of their batches: up to "
+            f"{figure(loads.value, 1)} times as much in one step as in another"
+        )
     if ranks and (loads := row_of(finding, LOADS)) is not None and loads.value is not None:
         times = figure(loads.value, 0 if loads.value >= 10 else 1)
         if len(ranks) == 1:

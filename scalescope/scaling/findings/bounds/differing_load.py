@@ -3,19 +3,20 @@
 Other processes on a rank's cores, or its device, make some launches longer, here and there; the others take what they
 always do. With more to compute even the quickest of a rank's products in that step are longer than elsewhere, all by
 the same factor. What that costs is the largest load of each step less the mean of the ranks: as much would be done by
-then if all had the same.
+then if all had the same. Where shapes were recorded they count the loads.
 """
 
 import statistics
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
 
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
-from scalescope.scaling.finding.figures import LATE_RANK, LOADS
+from scalescope.scaling.finding.figures import COUNTED_LOADS, LATE_RANK, LOADS
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.finding.kinds import is_by_turns, is_counted
+from scalescope.scaling.findings.bounds.counted_loads import counted_loads
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.detectors.slower_compute import in_common
 from scalescope.scaling.replay.removal import What
@@ -49,6 +50,13 @@ def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]
     if len(ranks) < 2 or len(steps) < _LEAST_STEPS:
         return None
     products, whole = _times(scene, ranks, steps)
+    numbers = scene.replayer.graph.step_numbers
+    counted = counted_loads(scene.replayer.records, ranks, [numbers[step] for step in steps])
+    if counted is not None and not counted.differing.any():
+        return None  # what some take longer for is no load
+    if counted is not None and counted.take_turns:
+        most = dict(zip(ranks, counted.most, strict=True))
+        return _candidate(scene, counted.lost_ms(whole), counted.elements, most, COUNTED_LOADS)
     if products.shape[-1] < _PRODUCTS:
         return None
     least = products.min(axis=(0, 1))
@@ -60,27 +68,39 @@ def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]
     differing = top >= _DIFFER * bottom
     if differing.mean() < _OFTEN:
         return None
-    most = [float((typical.argmax(axis=0) == at)[differing].sum()) for at in range(len(ranks))]
-    own = most.index(max(most))
-    if max(most) >= MOST_STEPS * differing.sum() and (
+    longest = [float((typical.argmax(axis=0) == at)[differing].sum()) for at in range(len(ranks))]
+    own = longest.index(max(longest))
+    if max(longest) >= MOST_STEPS * differing.sum() and (
         ranks[own] in told
         or any(_is_own(times, own) for times in (quickest, typical))
         or (ranks[own] in longer and _is_beyond_chance(scene, ranks[own]))
     ):
         return None  # one rank has more in each step: that is its own
     lost = ((whole.max(axis=0) - whole.mean(axis=0)) / 1e6).tolist()
-    ms, half = statistics.fmean(lost), half_of_mean(lost)
-    if ms < WORTH_SAYING * scene.step_ms:
+    cost = statistics.fmean(lost), half_of_mean(lost)
+    most_often = {rank: round(count) for rank, count in zip(ranks, longest, strict=True)}
+    return _candidate(scene, cost, typical, most_often, LOADS)
+
+
+def _candidate(
+    scene: Scene, cost: tuple[float, float] | None, loads: npt.NDArray[np.float64], most: Mapping[int, int], name: str
+) -> Candidate | None:
+    """Return the candidate of what loads that differ cost, ms with half of its interval, where that is worth a word.
+
+    `loads`: by rank and step; `most`: in how many of the steps each rank has the most; `name`: of the evidence.
+    """
+    if cost is None or cost[0] < WORTH_SAYING * scene.step_ms:
         return None
+    ms, half = cost
     late = [
-        EvidenceRow(kind="figure", name=LATE_RANK, value=rank, share=most[at] / len(steps))
-        for at, rank in enumerate(ranks)
-        if most[at]
+        EvidenceRow(kind="figure", name=LATE_RANK, value=rank, share=count / loads.shape[1])
+        for rank, count in most.items()
+        if count
     ]
     return Candidate(
         code="alternating_load",
         gain_ms=(ms, max(0.0, ms - half), ms + half),
-        evidence=(EvidenceRow(kind="figure", name=LOADS, value=float(typical.max() / typical.min())), *late),
+        evidence=(EvidenceRow(kind="figure", name=name, value=float(loads.max() / loads.min())), *late),
         remedy=Remedy(cure="even_out"),
     )
 

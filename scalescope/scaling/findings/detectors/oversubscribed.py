@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.figures import LOADER_WORKERS
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
-from scalescope.scaling.finding.kinds import is_by_turns
+from scalescope.scaling.finding.kinds import is_by_turns, is_counted
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 
@@ -76,4 +76,6 @@ def _is_symptom(one: Candidate) -> bool:
         return one.remedy is None or one.remedy.cure not in _TURNS_ON_CORES
     if one.code == "slower_compute":
         return is_by_turns(one.evidence)
+    if one.code == "alternating_load" and is_counted(one.evidence):
+        return False
     return one.code in ("unsteady", "alternating_load") or (one.seen is not None and one.seen.steps == 1)

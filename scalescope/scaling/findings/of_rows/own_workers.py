@@ -1,5 +1,6 @@
 """Waits for cores beside one rank whose loader's workers set the pace: these may be who has the cores."""
 
+import statistics
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -7,10 +8,12 @@ from msgspec.structs import replace
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import LOADER_WORKERS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.kinds import is_now_and_then
-from scalescope.scaling.finding.order import LITTLE, weight
+from scalescope.scaling.finding.order import LITTLE, ranked, weight
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.loading import from_workers
 
 #: Evidence that a rank's (`value`) loader workers may have the cores that are waited for: `ms` is what its loading
@@ -31,6 +34,36 @@ def waits_for_workers(finding: Finding) -> bool:
     """Tell whether what one rank waits for is batches that worker processes make."""
     row = next((one for one in finding.evidence if one.kind == "annotation"), None)
     return finding.code == "data_loading" and finding.rank is not None and row is not None and from_workers(row.name)
+
+
+def within_their_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
+    """Return findings in which loading costs no more than its workers can take of cores that ranks compute on.
+
+    Where a run noted what its child processes used, a worker makes a rank wait for a core for as long at most. Ranks
+    wait for each other: in the mean a step is longer by what one rank's workers use, at most by what all ranks' do.
+    What hosts stand still for beyond that is somebody else's.
+    """
+    used = {one.rank: one.cores for one in analysis.worker_times}
+    if not used or any(one.rank not in used for one in analysis.ranks):
+        return list(findings)
+    step_ms = mean_step_ms(analysis, "window")
+    of_one, of_all = statistics.fmean(used.values()), sum(used.values())
+    told = [_within(one, of_one * step_ms, of_all * step_ms, of_all) for one in findings]
+    return ranked(told) if any(one is not own for one, own in zip(told, findings, strict=True)) else told
+
+
+def _within(one: Finding, likely_ms: float, most_ms: float, cores: float) -> Finding:
+    """Return a finding of loaders whose workers compute on the ranks' cores, within what these use a step."""
+    waits = next((row.ms for row in one.evidence if row.name == LOADER_WORKERS), None)
+    shared = any(row.name == "cores" for row in one.evidence)
+    told = any(row.name == WORKERS_CORES for row in one.evidence)
+    if one.code != "data_loading" or waits is None or not shared or told or one.ms is None or one.high_ms is None:
+        return one
+    ms, high = min(one.ms, waits + likely_ms), min(one.high_ms, waits + most_ms)
+    share = None if one.fraction is None or not one.ms else one.fraction * ms / one.ms
+    row = EvidenceRow(kind="figure", name=WORKERS_CORES, value=cores)
+    low = None if one.low_ms is None else min(one.low_ms, ms)
+    return replace(one, ms=ms, low_ms=low, high_ms=max(high, ms), fraction=share, evidence=(*one.evidence, row))
 
 
 def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:

@@ -22,6 +22,7 @@ from scalescope.scaling.rank.records.record import (
     first_steps,
     gradient_rows,
     kept,
+    loads_of,
     mean_step_ns,
     within,
 )
@@ -93,6 +94,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     starts, ends = call_times(result)
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
     result.own, result.multiplied = trace.header.own, trace.multiplied
+    result.loads = loads_of(trace, timeline.steps)
     return result
 
 

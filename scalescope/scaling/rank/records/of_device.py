@@ -22,6 +22,7 @@ from scalescope.scaling.rank.records.record import (
     first_steps,
     gradient_rows,
     kept,
+    loads_of,
     mean_step_ns,
     within,
 )
@@ -85,6 +86,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     optimizing = union(Intervals(begun, over))
     result.elements = elements_before(trace, starts, ends, threads, result.data, optimizing)
     result.own, result.multiplied = trace.header.own, trace.multiplied
+    result.loads = loads_of(trace, timeline.steps)
     return result
 
 

@@ -10,6 +10,7 @@ from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows
 from scalescope.scaling.rank.recorded import Recorded
 from scalescope.scaling.rank.records.element_reads import ElementsBefore
+from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.header import OwnMetadata
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, covered_before
 from scalescope.scaling.trace.trace import Trace
@@ -76,6 +77,7 @@ class RankRecord:
     own: OwnMetadata = field(default_factory=OwnMetadata)  # what the trace says of its window and of recording's cost
     layers: Layers = NO_LAYERS  # what the steps are shared out among
     multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
+    loads: dict[int, int] = field(default_factory=dict)  # elements that are multiplied in a step, by its number
     blocks: list[int] = field(default_factory=list)  # by activity: of a kernel's grid, 0 where that is not told
     from_workers: Intervals = EMPTY  # of `data`, when the host waits for batches of worker processes
     cut_communication: bool = False  # see CpuTimeline
@@ -102,6 +104,14 @@ def first_steps(windows: Windows) -> tuple[list[int], list[int]]:
 
 def mean_step_ns(windows: Windows) -> float:
     return float(windows.edges[-1] - windows.edges[0]) / len(windows) if len(windows) else 0.0
+
+
+def loads_of(trace: Trace, steps: Steps) -> dict[int, int]:
+    """Return how many elements a step multiplies of what grows with its batch; none where shapes were not recorded."""
+    at = steps.of(trace.multiplied_at.start + trace.header.base_ns)
+    told = at >= 0
+    sums = np.bincount(at[told], trace.multiplied_at.elements[told], minlength=len(steps)) if told.any() else ()
+    return {number: round(elements) for number, elements in zip(steps.numbers.tolist(), sums, strict=False)}
 
 
 def within(layers: Layers, edges: Sequence[int]) -> Layers:
