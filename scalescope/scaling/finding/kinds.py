@@ -80,6 +80,11 @@ def is_interrupted_everywhere(finding: Finding) -> bool:
     return finding.code == "host_starved" and not ranks_of(finding) and cure == "free_cores"
 
 
+def is_of_its_machine(finding: Finding) -> bool:
+    """Tell whether a host lacks what others have, who are not told: nothing in its rank's program is to be mended."""
+    return finding.code == "host_starved" and finding.remedy is not None and finding.remedy.cure == "free_cores"
+
+
 def is_by_turns(evidence: Sequence[EvidenceRow]) -> bool:
     """Tell whether evidence says that another process has a rank's device, or its cores, by turns."""
     return any(row.name == BY_TURNS for row in evidence)

@@ -19,6 +19,7 @@ from scalescope.scaling.finding.kinds import (
     is_lost_in_noise,
     is_no_fault,
     is_of_all_alike,
+    is_of_its_machine,
     is_within_noise,
 )
 
@@ -272,8 +273,9 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
 
     Of all that travels, none is needless as far as is known; a rank that stands still is to be mended, if it costs
     less. A fault that is far below it goes behind it all the same, and so does what all ranks do alike, which is no
-    one's fault, if it costs less than nearly as much. A bound goes behind a fault that costs nearly as much: of the one
-    nobody knows how much can be had, the other can be mended. `in_range`: see `weight`.
+    one's fault, if it costs less than nearly as much; nor is it a rank's fault that others have its cores. A bound goes
+    behind a fault that costs nearly as much: of the one nobody knows how much can be had, the other can be mended.
+    `in_range`: see `weight`.
     """
     sure = [one for one in findings if not one.at_most and ((one.low_ms or 0.0) > 0 or is_certain(one))]
 
@@ -288,7 +290,8 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
         before = [
             weight(fault)
             for fault in sure
-            if fault is not one and can_cost_ms(fault) >= (of_all if fault.rank is None else of_rank) * own
+            if fault is not one
+            and can_cost_ms(fault) >= (of_all if fault.rank is None or is_of_its_machine(fault) else of_rank) * own
         ]
         return -min([own, *before]), True, -own
 
