@@ -5,14 +5,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from scalescope.records.rows import StepRow
+from scalescope.report.text.findings import because
+from scalescope.scaling.finding.figures import COUNTED_LOADS, LATE_RANK
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import is_counted
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.findings.of_rows.loads_by_turns import with_loads_by_turns
 from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.verdicts.step_rows.late import last_in_steps
+from scalescope.scaling.verdicts.step_rows.steady import add_steps
 from tests.gloo_traces import GlooJob, analysed
+from tests.report_samples import run_answer
 
 
 @dataclass
@@ -172,3 +181,54 @@ def test_a_rank_that_has_twice_as_much_is_named_though_others_hold_up_its_longes
     first, *others = analysed(job.write(tmp_path)).findings
     assert (first.code, first.rank) == ("slower_compute", 1) and first.low_ms is not None and first.low_ms > 0
     assert not {one.code for one in others} & {"alternating_load", "host_starved"}
+
+
+DRAWN = np.random.default_rng(5).uniform(50.0, 150.0, (40, 2)).tolist()
+
+
+def drawn_steps(delay_ms: float = 0.0) -> list[StepRow]:
+    """Steps whose ranks draw loads of 50 to 150 ms each, and all wait for a core in every other one."""
+    rows = []
+    for step, own in enumerate(DRAWN):
+        delay = delay_ms * (step % 2)
+        rows.append(
+            StepRow(
+                step=step, phase="steady", step_ms=[max(own) + delay] * 2, job_step_ms=max(own) + delay,
+                samples_per_s=1.0, own_ms=[one + delay for one in own], run_delay_ms=[delay] * 2,
+                own_run_delay_ms=[delay] * 2,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def counted(ms: float, low_ms: float, high_ms: float) -> Finding:
+    return Finding(
+        code="alternating_load", ms=ms, low_ms=low_ms, high_ms=high_ms, fraction=ms / 130, backed="measured",
+        evidence=(
+            EvidenceRow(kind="figure", name=COUNTED_LOADS, value=2.7),
+            *(EvidenceRow(kind="figure", name=LATE_RANK, value=rank) for rank in (0, 1)),
+        ),
+        remedy=Remedy(cure="even_out"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("delay_ms", [0.0, 30.0])
+def test_all_steps_tell_what_loads_cost_that_take_turns(delay_ms: float) -> None:
+    """Of seven steps it was 14 ms (0.5 to 28), of all 27 it is 17 (13 to 21)."""
+    run = run_answer("mlp", 2)
+    run.activity = "cpu"
+    add_steps(run, drawn_steps(delay_ms))
+    last = run.step_times.last if run.step_times is not None else None
+    assert last is not None and last.low_ms < last.ms < last.high_ms
+    assert last.ms == pytest.approx(sum(abs(one - two) / 2 for one, two in DRAWN) / 40)
+    (sized,) = with_loads_by_turns([counted(14.0, 0.5, 27.6)], run)
+    assert (sized.ms, sized.low_ms, sized.high_ms) == (last.ms, last.low_ms, last.high_ms)
+    assert because(sized).endswith("times as much in one step as in another, and all 40 steps tell what it costs")
+    assert with_loads_by_turns([sized], run) == [sized]
+    known = counted(14.0, 13.0, 15.0)
+    assert with_loads_by_turns([known], run) == [known], "better than all steps tell it"
+    stall = msgspec.structs.replace(known, code="host_stall", rank=1, evidence=())
+    both = [counted(14.0, 0.5, 27.6), stall]
+    assert with_loads_by_turns(both, run) == both, "which makes a rank the last, too"
+    assert last_in_steps([msgspec.structs.replace(row, run_delay_ms=[]) for row in drawn_steps()]) is None
+    assert last_in_steps(drawn_steps()[:7]) is None

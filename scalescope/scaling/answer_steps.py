@@ -85,6 +85,16 @@ class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
     times_the_samples: float | None = None  # how many times the other ranks' its batch has, where a script said that
 
 
+class LastInSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """By how much the last rank of each steady step is later than the ranks are in the mean, whichever rank it is."""
+
+    ms: float  # in the mean step, without what ranks wait for cores; with its 95% interval
+    low_ms: float
+    high_ms: float
+    mean_step_ms: float
+    steps: int
+
+
 class RankInSteps(msgspec.Struct, frozen=True, kw_only=True):
     """How much later than all others a rank is by itself in steady steps, in the mean; below 0 where it is earlier."""
 
@@ -222,6 +232,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     unsteady: bool = False
     long_steps: LongSteps | None = None  # None: there are none worth a word
     late: LateInSteps | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
+    last: LastInSteps | None = None  # what equal loads would bring; None: rows do not tell
     ranks: list[RankInSteps] = []  # those of CPUs whose own times tell most of their steps
     core_waits: CoreWaits | None = None  # None: rows do not tell
     uneven: UnevenSteps | None = None  # None: their median is known within a tenth

@@ -19,6 +19,7 @@ from scalescope.scaling.finding.order import (
 from scalescope.scaling.finding.sizes import evened_out
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
+from scalescope.scaling.findings.of_rows.loads_by_turns import with_loads_by_turns
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
 from scalescope.scaling.findings.of_rows.off_cpu import with_off_cpu
@@ -61,6 +62,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
         on_cpus=analysis.activity == "cpu",
     )  # fmt: skip
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis, _room_ms(analysis)), analysis), analysis)
+    told = with_loads_by_turns(told, analysis)
     told = without_recurring(without_ranks_in_time(told, analysis), analysis)
     told = with_own_threads(with_core_waits(without_waiting_ranks(told, analysis), analysis), analysis)
     told = with_off_cpu(with_own_workers(told, analysis), analysis)

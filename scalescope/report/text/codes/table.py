@@ -71,7 +71,7 @@ def _alternating(finding: Finding) -> str:
     if ranks and (loads := row_of(finding, COUNTED_LOADS)) is not None and loads.value is not None:
         return (
             f"ranks {listing(ranks)} have more to compute by turns, by the shapes of their batches: up to "
-            f"{figure(loads.value, 1)} times as much in one step as in another"
+            f"{figure(loads.value, 1)} times as much in one step as in another{in_all_steps(finding)}"
         )
     if ranks and (loads := row_of(finding, LOADS)) is not None and loads.value is not None:
         times = figure(loads.value, 0 if loads.value >= 10 else 1)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
-from scalescope.scaling.answer_steps import LateInSteps
+from scalescope.scaling.answer_steps import LastInSteps, LateInSteps
 
 #: Of fewer steps with every rank's own time nothing is told, nor of a rank that is late by a smaller share of the step.
 LEAST_STEPS = 8
@@ -61,6 +61,23 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
         mean_step_ms=mean_step,
         steps=len(lengths),
         delays_known=all(row.run_delay_ms for row in marked),
+    )
+
+
+def last_in_steps(steady: Sequence[StepRow]) -> LastInSteps | None:
+    """Return by how much each step's last rank is later than their mean, where what ranks wait for cores is known."""
+    marked = [row for row in steady if len(row.own_ms) > 1 and row.synchronised and row.run_delay_ms]
+    if len(marked) < max(LEAST_STEPS, sum(row.synchronised for row in steady)):
+        return None
+    later = [max(own) - statistics.fmean(own) for own in map(_net_ms, marked)]
+    ms, half = statistics.fmean(later), half_by_stretches(later)
+    mean_step = statistics.fmean(row.length_ms for row in marked)
+    return LastInSteps(
+        ms=ms,
+        low_ms=max(0.0, ms - half),
+        high_ms=min(ms + half, mean_step),
+        mean_step_ms=mean_step,
+        steps=len(marked),
     )
 
 

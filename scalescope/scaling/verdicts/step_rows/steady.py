@@ -23,7 +23,7 @@ from scalescope.scaling.verdicts.step_rows.apart import steps_apart
 from scalescope.scaling.verdicts.step_rows.core_waits import core_waits
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
 from scalescope.scaling.verdicts.step_rows.host_times import host_times
-from scalescope.scaling.verdicts.step_rows.late import late_rank
+from scalescope.scaling.verdicts.step_rows.late import last_in_steps, late_rank
 from scalescope.scaling.verdicts.step_rows.later import ranks_in_steps
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
@@ -145,6 +145,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         placebo_ms=found.placebo_ms if found is not None else None,
         long_steps=measured.long,
         late=_late(analysis, measured.every, steady),
+        last=last_in_steps(steady) if analysis.activity == "cpu" and analysis.growing is None else None,
         ranks=ranks_in_steps(steady) if analysis.activity == "cpu" and analysis.growing is None else [],
         core_waits=None if analysis.growing is not None else core_waits(measured.every, rows, _recorded(analysis)),
         uneven=None if analysis.growing is not None else uneven_steps(steady),
