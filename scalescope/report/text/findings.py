@@ -73,6 +73,7 @@ _ANY_WAITS = ", with any waits for cores in it, which traces do not tell (on Lin
 _NO_FAULT = "no fault is found in what the job sends; who would change that can "
 #: What bounds the gain of loading in processes of their own beside threads that compute on all cores.
 _AS_CORES = ", as far as loading waits (for files, a network) or finds a core: the ranks compute on all of them"
+_AS_WORKERS = ", as far as workers find a core: the ranks compute on all of them"
 _MORE = "profile more steps (active=20)"
 
 
@@ -369,6 +370,8 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
         gain = cost(brings)
         if finding.remedy.lacks_cores and not brings.at_most:
             gain, nothing = f"at most {milliseconds(brings.ms or 0.0)}", f"{nothing}{_AS_CORES}"
+        elif finding.remedy.lacks_cores:
+            nothing = f"{nothing}{_AS_WORKERS}"
         size = f": {gain} a step{share(brings, run)}{provided(finding)}{nothing}"
     more = (
         "" if evened is None or finding.ms is None else f"; all {milliseconds(finding.ms)} where the surplus is dropped"

@@ -7,6 +7,7 @@ from scalescope.report.drawing.parts import Part
 from scalescope.report.text.of_step import step_named
 from scalescope.report.text.recurring import is_told
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import (
     is_certain,
@@ -64,7 +65,7 @@ def unexplained_loss(
 
 def _is_of_losses(finding: Finding) -> bool:
     """Tell whether a finding is of what a step loses beside its compute; what all ranks compute at length is not."""
-    return finding.code != "unfused_optimizer"
+    return finding.code not in COMPUTED_BY_ALL
 
 
 def _explains_ms(finding: Finding) -> float:

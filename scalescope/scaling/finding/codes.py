@@ -14,6 +14,7 @@ Code = Literal[
     "host_bound",  # the devices wait for launches, on all ranks
     "element_reads",  # a loop of Python reads a host's tensors value by value
     "unfused_optimizer",  # it runs operator after operator where one would do: on CPUs, on all ranks
+    "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
     "recompilation",
     "allocation",  # memory taken from, or given back to, the driver in a step
@@ -45,6 +46,7 @@ Cure = Literal[
     "even_out_lengths",  # of their sequences
     "look_at_device",
     "load_ahead",
+    "prepare_ahead",  # in the loader's processes, what the loop's thread makes of a batch
     "launch_apart",  # in a process of its own, what another thread of this one launches
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
@@ -103,6 +105,8 @@ Cure = Literal[
     "record_sizes",  # of collectives, which tell what to do about them
 ]
 
+#: What all ranks compute alike at length: none of what a step loses beside its compute, and no fault of any.
+COMPUTED_BY_ALL: tuple[Code, ...] = ("unfused_optimizer", "batch_preparation")
 #: What spreads over all ranks what one of them has more of.
 EVENS_OUT: tuple[Cure, ...] = ("even_out", "even_out_lengths")
 #: What devices do: it is there whatever recording costs the hosts.

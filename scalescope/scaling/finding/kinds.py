@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL
 from scalescope.scaling.finding.figures import (
     AT_LEAST,
     BESIDES,
@@ -38,7 +39,7 @@ def is_no_fault(finding: Finding) -> bool:
 
 def is_of_all_alike(finding: Finding) -> bool:
     """Tell whether it is what the job is, all its ranks alike, and what would make it quicker is no fault of any."""
-    return finding.code == "unfused_optimizer" or is_all_of_it(finding)
+    return finding.code in COMPUTED_BY_ALL or is_all_of_it(finding)
 
 
 def is_within_noise(finding: Finding) -> bool:

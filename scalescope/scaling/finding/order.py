@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, ON_THE_DEVICE, Code
 from scalescope.scaling.finding.figures import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
@@ -209,8 +209,8 @@ def _is_little(one: Finding, little_ms: float) -> bool:
 
 def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Finding]:
     """Return findings of ranks on CPUs with a first bound of what their hosts do between operators behind the others
-    that are no bounds and no noise, and behind what the job sends, where that is more: so much Python runs in any eager
-    step, and nobody knows how much of it can be had.
+    that are no bounds and no noise, or that operators are seen to compute, and behind what the job sends, where that is
+    more: so much Python runs in any eager step, and nobody knows how much of it can be had.
     """
     first = next(iter(findings), None)
     if first is not None and _is_quick_launching(first) and not is_usual_launching(first, step_ms):
@@ -221,7 +221,12 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Fi
     ahead = [
         one
         for one in findings[1:]
-        if (one.code != "nothing" and not one.at_most and (one.low_ms or 0.0) > 0 and not _is_trifle(one, step_ms))
+        if (
+            one.code != "nothing"
+            and (not one.at_most or one.code in COMPUTED_BY_ALL)
+            and (one.low_ms or 0.0) > 0
+            and not _is_trifle(one, step_ms)
+        )
         or (one.code == "exposed_transfer" and is_no_fault(one) and (one.ms or 0.0) > (first.ms or 0.0))
     ]
     return [*ahead, *(one for one in findings if one not in ahead)]
@@ -291,6 +296,7 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
             weight(fault)
             for fault in sure
             if fault is not one
+            and not (fault.code in COMPUTED_BY_ALL and one.code in COMPUTED_BY_ALL)  # neither is a fault
             and can_cost_ms(fault) >= (of_all if fault.rank is None or is_of_its_machine(fault) else of_rank) * own
         ]
         return -min([own, *before]), True, -own

@@ -38,7 +38,7 @@ from scalescope.scaling.verdicts.pipeline import rows_as_run, with_bubbles
 CURED = ("torch", "jax")
 _MOST = 3
 #: What loads in processes of their own, which compute there what they computed before.
-_IN_PROCESSES: tuple[Cure, ...] = ("load_ahead", "name_loading")
+_IN_PROCESSES: tuple[Cure, ...] = ("load_ahead", "name_loading", "prepare_ahead")
 
 #: The kernels that torch.compile makes, by the names that it gives them.
 _OF_INDUCTOR = re.compile(r"triton_[a-z]+_fused")

@@ -15,6 +15,7 @@ from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges, without_what_goes_with
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.computing.batch_preparation import batch_preparation
 from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.computing.shared_device import shared_device
 from scalescope.scaling.findings.computing.unfused_optimizer import unfused_optimizer
@@ -59,6 +60,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     alternating_load,
     element_reads,
     unfused_optimizer,
+    batch_preparation,
     host_bound,
     copies,
     gradients,

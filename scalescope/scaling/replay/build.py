@@ -27,6 +27,7 @@ import numpy as np
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.rank.records.optimizers import single_operations
+from scalescope.scaling.rank.records.preparing import preparing
 from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, data_between
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
@@ -105,6 +106,7 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     if record.activity == "cpu":
         graph.loading.update(first + at for at in _that_load(record))
         graph.optimizing.update(first + at for own in single_operations(record).values() for at in own)
+        graph.preparing.update(first + at for at in preparing(record))
     graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
     graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
     if record.activity != "cpu":

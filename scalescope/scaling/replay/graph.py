@@ -145,6 +145,7 @@ class Graph:
     unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
     loading: set[int] = field(default_factory=set)  # activities of a CPU that load data
     optimizing: set[int] = field(default_factory=set)  # … that an optimizer which is not fused runs one by one
+    preparing: set[int] = field(default_factory=set)  # … that make of a batch what the network takes
     #: by activity: how many times the contention's inflation is its own; beyond the list 1
     slowed: list[float] = field(default_factory=list)
     #: by rank: batches that a worker process had not made when the host asked for them

@@ -23,6 +23,7 @@ from scalescope.scaling.finding.figures import (
     LAYOUT_CONVERSIONS,
     OTHER_KERNELS,
     OWN_TURNS,
+    PREPARING,
     ROUNDS,
     SORTED_SCATTERS,
     TIMES_BESIDE,
@@ -154,6 +155,17 @@ def unfused_optimizer(finding: Finding) -> str:
     most = [one.name for one in finding.evidence if one.kind == "operator"]
     named = f", most of it {listing(most)}" if most else ""
     return f"{name} takes{takes} of a profiled step{calls}{named}, where one would do"
+
+
+def batch_preparation(finding: Finding) -> str:
+    row = row_of(finding, PREPARING)
+    takes = f" for {milliseconds(row.ms)} a profiled step" if row is not None and row.ms is not None else ""
+    most = [f"{milliseconds(one.ms or 0.0)} in {one.name}" for one in finding.evidence if one.kind == "operator"]
+    named = f" ({listing(most)})" if most else ""
+    return (
+        "each rank's own thread prepares its batch, most likely: behind the loader and before the forward pass it "
+        f"computes{takes}{named}"
+    )
 
 
 def nothing(finding: Finding) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.report.text.codes.compute import (
+    batch_preparation,
     copies,
     more_work,
     nothing,
@@ -178,6 +179,7 @@ CODES: dict[Code, CodeText] = {
     "host_bound": CodeText("launching", host_bound),
     "element_reads": CodeText("reading one by one", element_reads),
     "unfused_optimizer": CodeText("an unfused optimizer", unfused_optimizer),
+    "batch_preparation": CodeText("batch preparation", batch_preparation),
     "synchronising": CodeText("synchronising", synchronising),
     "recompilation": CodeText("recompilation", lambda one: longer(one, "code is compiled in the step")),
     "allocation": CodeText("allocation", lambda one: longer(one, "memory is taken from the driver in the step")),

@@ -46,6 +46,11 @@ CURES: dict[Cure, CureText] = {
         "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True), "
         "or more workers than now",
     ),
+    "prepare_ahead": CureText(
+        "prepare batches in the loader's workers, if that is what the ranks do there",
+        "transforms in the dataset's __getitem__ or in collate_fn, with DataLoader(num_workers=…); what is the same in "
+        "each epoch once, ahead of training; what a network that does not train makes of a batch, likewise",
+    ),
     "launch_apart": CureText(
         "launch in one thread of the process, or let another process do what the other thread does",
         "decode in loader workers, or ahead of training; fewer and larger launches there",

@@ -12,7 +12,7 @@ from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import first_to_do, following, todo
 from scalescope.report.text.fusing import expected_of_compiling
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import is_within_noise
 from scalescope.scaling.finding.order import weight
@@ -32,7 +32,7 @@ _ALSO_OF_ONE: dict[Code, str] = {
     "data_loading": "idle_data",
     "host_stall": "idle_launch",
     "host_bound": "idle_launch",
-    "unfused_optimizer": "compute",
+    **dict.fromkeys(COMPUTED_BY_ALL, "compute"),
     "synchronising": "idle_launch",
     "recompilation": "idle_launch",
     "allocation": "idle_launch",

@@ -13,7 +13,7 @@ from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code, Cure
 from scalescope.scaling.finding.figures import EXPOSED
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import is_known, is_lost_in_noise
@@ -63,7 +63,7 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     if sum(weight(one) for one in told if one.code in _OF_TRANSFERS) >= _COVERED * bare:
         return []
     covered = sum(  # with what may go with a cause; what all ranks compute at length is none of what is lost
-        weight(one) + (one.ms or 0.0) - own_ms(one) for one in told if one.code != "unfused_optimizer"
+        weight(one) + (one.ms or 0.0) - own_ms(one) for one in told if one.code not in COMPUTED_BY_ALL
     )
     if covered >= _COVERED * lost:
         return []

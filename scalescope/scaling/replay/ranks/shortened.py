@@ -1,11 +1,13 @@
-"""A host that takes less: for a launch, for loading its data, or for an optimizer that it runs one by one."""
+"""A host that takes less: for a launch, for its data, or for an optimizer that it runs one by one."""
+
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.ranks.side_by_side import Launches
 
-#: What Python takes between two of an optimizer's operators, ns: what is longer is a host that stands still.
+#: What Python takes between two operators in a row, ns: what is longer is a host that stands still.
 _LONGEST_CALLING_NS = 150_000.0
 
 
@@ -38,7 +40,17 @@ def free_loading(graph: Graph, rank: int) -> None:
 
 def fuse_optimizer(graph: Graph, rank: int, given_back: float) -> None:
     """Let a rank's optimizer be one operator: that gives back so much of what it runs one by one, and of calling it."""
-    own, calls = graph.optimizing, graph.calls[rank]
+    _take_off(graph, rank, graph.optimizing, given_back)
+
+
+def free_preparing(graph: Graph, rank: int) -> None:
+    """Let a rank's batches come as its network takes them."""
+    _take_off(graph, rank, graph.preparing, 1.0)
+
+
+def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float) -> None:
+    """Take a share off activities of a rank, and off calling them."""
+    calls = graph.calls[rank]
     for at, call in enumerate(calls):
         if call.launches not in own:
             continue

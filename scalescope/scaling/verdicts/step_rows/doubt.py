@@ -6,7 +6,7 @@ import statistics
 from scalescope.records.steps.unevenness import BY_FRESH_PAGES, UNLIKE
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
-from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code
 from scalescope.scaling.finding.figures import LATE, LOOPS_WAIT, STEADY_STEPS
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_certain, is_known, is_now_and_then, is_of_steady_steps, is_within_noise
@@ -20,9 +20,9 @@ _MOST = 0.5
 _STEPS_ALIKE, _ALIKE = 4, 0.75
 
 
-#: Launches that a rank makes beyond the others', values that hosts read one by one, an optimizer's many operators, or a
+#: Launches that a rank makes beyond the others', values that hosts read one by one, what all compute at length, or a
 #: mode that all are in: no machine's doing, however unsteady.
-_COUNTED: tuple[Code, ...] = ("own_work", "debug_mode", "element_reads", "unfused_optimizer")
+_COUNTED: tuple[Code, ...] = ("own_work", "debug_mode", "element_reads", *COMPUTED_BY_ALL)
 #: What a host does at one place in every profiled step. Who waits for a core does so anywhere: a place has no more of
 #: it than its rank has in all.
 _AT_A_PLACE: tuple[Code, ...] = ("host_stall", "data_loading", "more_work", "recompilation", "synchronising")
@@ -75,7 +75,8 @@ def _loads_alike(run: RunAnalysis, finding: Finding) -> bool:
 
 def is_of_the_job(finding: Finding) -> bool:
     """Tell whether a finding costs something for sure that hosts short of cores do not look like."""
-    if finding.ms is None or finding.at_most or (finding.low_ms or 0.0) <= 0 or is_within_noise(finding):
+    bound = finding.at_most and finding.code not in COMPUTED_BY_ALL  # these are seen to be computed in each step
+    if finding.ms is None or bound or (finding.low_ms or 0.0) <= 0 or is_within_noise(finding):
         return False
     return finding.code in (*_COUNTED, *_AT_A_PLACE) or is_certain(finding)
 
