@@ -62,7 +62,7 @@ test: $(READY)
 test-together: $(READY)
 	@$(BIN)/pytest -m $(TOGETHER) -n 2 --dist worksteal -rs || { test $$? = 1 && $(AGAIN) -m $(TOGETHER); }
 
-## whole jobs, as users start them: every strategy, resuming, signals, W&B, installed packages, the worked examples
+## whole jobs, as users start them: every strategy, resuming, signals, W&B, installed packages, the worked examples; what compiles
 test-jobs: $(READY)
 	@$(BIN)/pytest -m "job and not quiet" -n 2 --dist worksteal -rs || { test $$? = 1 && $(AGAIN) -m "job and not quiet"; }
 	@$(BIN)/pytest -m "job and quiet" -rs || { test $$? = 1 && $(AGAIN) -m "job and quiet"; }

@@ -25,6 +25,7 @@ from tests.worlds import run_world
 JOB = Path(__file__).resolve().parent / "garbage_script_job.py"
 
 
+@pytest.mark.job
 def test_a_rank_that_collects_garbage_in_each_step_is_told_so_and_what_to_do(tmp_path: Path) -> None:
     """*Does nothing that is recorded (sleep, I/O, Python, a lock)* was said of `gc.collect()` in each step."""
     done = run_world(2, [str(JOB), str(tmp_path)])

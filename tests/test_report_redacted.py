@@ -137,6 +137,7 @@ def test_what_whatif_writes_reveals_nothing(study: RunFolder, tmp_path: Path) ->
     assert said_by([*words[:-2], "--redact"])[0] == 2
 
 
+@pytest.mark.job
 def test_a_projection_reveals_nothing_and_leaves_the_study_as_it_is(study: RunFolder, tmp_path: Path) -> None:
     page, answer = tmp_path / "project.html", tmp_path / "project.json"
     hurt_sweep(study)

@@ -83,6 +83,7 @@ def test_a_trace_that_lacks_a_rank_or_time_differs(analysis: RunAnalysis) -> Non
         judge_analysis(msgspec.structs.replace(analysis, collectives=[]), 2)
 
 
+@pytest.mark.job
 def test_what_a_cpu_can_be_tried_at_is_fine_and_the_rest_says_why_not() -> None:
     done = {item.name: item for item in carry_out_all(["events", "graphs", "kernels", "fp8", "energy"])}
     assert {name: item.verdict for name, item in done.items()} == {

@@ -74,6 +74,7 @@ def _keeps_what_a_script_took_of_its_own_names() -> bool:
     return names.get("rate") == rate
 
 
+@pytest.mark.job
 def test_modules_that_were_frozen_out_of_pythons_lists_are_found_from_the_loop_s_frames(alone: None) -> None:
     """gc.freeze() before the loop is what garbage collections are mended by: its ranks keep their own times."""
     trainer = _Trainer()

@@ -48,6 +48,7 @@ def test_fp8_is_refused_before_anything_starts_with_the_reason(monkeypatch: pyte
         check(config, 1)
 
 
+@pytest.mark.job
 def test_the_blocks_linear_layers_multiply_in_fp8_and_learn_as_in_fp32() -> None:
     if not has_package():
         pytest.skip("torchao is not installed")

@@ -73,6 +73,7 @@ def held_out(run: Run) -> list[float]:
     return [row.validation_loss for row in run.rows if row.validation_loss is not None]
 
 
+@pytest.mark.job
 def test_two_ranks_learn_what_one_does_on_the_same_samples(alone: Run, together: Run) -> None:
     assert losses(together) == pytest.approx(losses(alone), rel=1e-4)
     assert held_out(together) == pytest.approx(held_out(alone), rel=1e-4)
@@ -173,6 +174,7 @@ def test_a_window_shows_the_job_alone(together: Run) -> None:
     assert gathered == 0
 
 
+@pytest.mark.job
 def test_torch_tb_profilers_own_loader_reads_the_traces(together: Run) -> None:
     from torch_tb_profiler.io import Cache  # which loads pandas
     from torch_tb_profiler.profiler import RunLoader

@@ -125,6 +125,7 @@ print("right")
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels themselves run here, in the tests above")
 @pytest.mark.skipif(find_spec("triton") is None, reason="NOT TESTED: Triton, which torch for GPUs brings, is not here")
+@pytest.mark.job
 def test_the_kernels_are_right_in_tritons_interpreter() -> None:
     done = subprocess.run([sys.executable, "-c", INTERPRETED], cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"},
                           capture_output=True, text=True, timeout=300, check=False)  # fmt: skip

@@ -37,6 +37,7 @@ def test_each_way_to_need_less_comes_with_an_estimate() -> None:
     assert str(Way("accumulate=2", 24.04e9)) == "accumulate=2 (about 24.0 GB less)"
 
 
+@pytest.mark.job
 def test_only_what_the_job_does_not_do_already_is_advised() -> None:
     assert set(ways("recompute=true", "strategy=fsdp2", "accumulate=2")) == {"model.batch_size=16", "accumulate=4"}
     assert set(ways("global_batch_size=128", "recompute=true", ranks=1)) == {"accumulate=2"}

@@ -206,6 +206,7 @@ def test_compiled_blocks_are_torchs_and_move_statistics_once(
 
 
 @pytest.mark.usefixtures("forgotten")
+@pytest.mark.job
 def test_all_blocks_are_compiled_where_each_is_a_graph_of_its_own() -> None:
     network = resnet("fused")
     images = torch.randn(2, 3, 32, 32).to(memory_format=torch.channels_last)
@@ -223,6 +224,7 @@ def resnet(kind: str) -> Network:
     return build_model(config, CPU).network
 
 
+@pytest.mark.job
 def test_a_checkpoint_of_one_form_goes_on_with_the_other() -> None:
     theirs, ours = resnet("torch").double(), resnet("fused").double()
     for one, other in ((theirs, ours), (ours, theirs)):

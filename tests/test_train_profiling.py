@@ -67,6 +67,7 @@ def steps_in(trace: Path) -> list[int]:
     return sorted(int(name.partition("#")[2]) for name in names if name.startswith("ProfilerStep#"))
 
 
+@pytest.mark.job
 def test_windows_end_early_and_are_left_out_where_their_traces_would_outgrow_the_limit(
     train_step: Callable[[], None], tmp_path: Path
 ) -> None:
@@ -187,6 +188,7 @@ def _free_heap_around_a_window(folder: str) -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallinfo2 is glibc's")
+@pytest.mark.job
 def test_a_window_on_cpus_frees_no_room_in_which_the_job_then_runs_faster(tmp_path: Path) -> None:
     call = f"from tests.test_train_profiling import _free_heap_around_a_window as f; f({str(tmp_path)!r})"
     told = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=120)
@@ -197,6 +199,7 @@ def test_a_window_on_cpus_frees_no_room_in_which_the_job_then_runs_faster(tmp_pa
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="room is made in glibc's heap")
 @pytest.mark.parametrize("warmup", [1, 2])
+@pytest.mark.job
 def test_recorded_steps_on_cpus_take_no_fresh_pages_for_what_records_are_laid_into(warmup: int, tmp_path: Path) -> None:
     """5,500 page faults a recorded step, and none in others, made steps of 55 ms 140 on a virtual machine.
 
