@@ -29,6 +29,7 @@ def unfused_optimizer(scene: Scene) -> Iterator[Candidate]:
     records, numbers = scene.replayer.records, set(scene.replayer.graph.step_numbers)
     names: list[str] = []
     ns: dict[str, float] = {}
+    of_step: dict[tuple[int, int], float] = {}
     calls = 0.0
     scale = max(1, len(scene.side.ranks) * len(numbers))
     for rank in scene.side.ranks:
@@ -38,18 +39,23 @@ def unfused_optimizer(scene: Scene) -> Iterator[Candidate]:
             return  # a rank alone that has none is not fused otherwise than the others: they do other things
         names += [name for name in found if name not in names]
         for at in own:
-            ns[record.name[at]] = ns.get(record.name[at], 0.0) + (record.end[at] - record.start[at]) / scale
+            taken = record.end[at] - record.start[at]
+            ns[record.name[at]] = ns.get(record.name[at], 0.0) + taken / scale
+            of_step[record.step[at], rank] = of_step.get((record.step[at], rank), 0.0) + taken
         calls += len(own) / scale
     most = sorted(ns, key=lambda name: -ns[name])[:_NAMED]
     removals = (Removal("unfused", share=GIVEN_BACK),)
     if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
         return  # what is not told takes nothing from other causes either
+    # a step waits for its last rank: for each in turn, where others take the cores of one, and then of the other
+    longest = {step: max(taken for (own, _), taken in of_step.items() if own == step) for step, _ in of_step}
+    takes_ms = sum(longest.values()) / max(1, len(numbers)) / 1e6
     yield Candidate(
         code="unfused_optimizer",
         removals=removals,
         known_within=(GIVEN_BACK_LOW / GIVEN_BACK, GIVEN_BACK_HIGH / GIVEN_BACK),
         evidence=(
-            *(EvidenceRow(kind="annotation", name=name, ms=sum(ns.values()) / 1e6, calls=calls) for name in names[:1]),
+            *(EvidenceRow(kind="annotation", name=name, ms=takes_ms, calls=calls) for name in names[:1]),
             *(EvidenceRow(kind="operator", name=name, ms=ns[name] / 1e6) for name in most),
         ),
         remedy=Remedy(cure="fuse_optimizer"),
