@@ -2,6 +2,7 @@
 
 LOADER_WORKERS = "loader_workers"  # the figure that loaders have worker processes: what ranks wait for batches, ms
 MAY_BE_OTHERS = "may_be_others"  # what of a cost may as well have other reasons, ms: half of what may go with it
+MAY_BE_OTHERS_UP_TO = "may_be_others_up_to"  # … and all that may go with it, where that is not twice as much
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
 NOT_IN_STEPS = "not_in_steps"  # … and in none of the job's own `value` steps around the window

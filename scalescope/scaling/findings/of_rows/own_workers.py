@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding.codes import Cure
-from scalescope.scaling.finding.figures import LOADER_WORKERS
+from scalescope.scaling.finding.figures import LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.kinds import is_now_and_then
-from scalescope.scaling.finding.order import LITTLE, ranked, weight
+from scalescope.scaling.finding.order import LITTLE, own_ms, ranked, weight
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.findings.prices.may_go import may_go_ms
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.loading import from_workers
 
@@ -59,11 +60,17 @@ def _within(one: Finding, likely_ms: float, most_ms: float, cores: float) -> Fin
     told = any(row.name == WORKERS_CORES for row in one.evidence)
     if one.code != "data_loading" or waits is None or not shared or told or one.ms is None or one.high_ms is None:
         return one
-    ms, high = min(one.ms, waits + likely_ms), min(one.high_ms, waits + most_ms)
+    own, own_high = own_ms(one), one.high_ms - may_go_ms(one)  # waiting for batches, which is sure
+    ms = max(own, min(one.ms, waits + likely_ms))
+    high = max(own_high + ms - own, min(one.high_ms, waits + most_ms))
     share = None if one.fraction is None or not one.ms else one.fraction * ms / one.ms
-    row = EvidenceRow(kind="figure", name=WORKERS_CORES, value=cores)
-    low = None if one.low_ms is None else min(one.low_ms, ms)
-    return replace(one, ms=ms, low_ms=low, high_ms=max(high, ms), fraction=share, evidence=(*one.evidence, row))
+    rows = [
+        EvidenceRow(kind="figure", name=MAY_BE_OTHERS, ms=ms - own),
+        EvidenceRow(kind="figure", name=MAY_BE_OTHERS_UP_TO, ms=high - own_high),
+        EvidenceRow(kind="figure", name=WORKERS_CORES, value=cores),
+    ]
+    rest = tuple(row for row in one.evidence if row.name not in (MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO))
+    return replace(one, ms=ms, high_ms=high, fraction=share, evidence=(*rest, *rows))
 
 
 def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:

@@ -2,13 +2,16 @@
 
 from msgspec.structs import replace
 
-from scalescope.scaling.finding.figures import LOADER_WORKERS, MAY_BE_OTHERS
+from scalescope.scaling.finding.figures import LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.order import own_ms
 from scalescope.scaling.findings.candidate import Scene, gained_ms
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
+
+#: What is told of what may go with a cause, or may not.
+_OF_OTHERS = (MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, LOADER_WORKERS)
 
 
 def with_what_may_go(scene: Scene, gain: Gain, all_causes: tuple[Removal, ...]) -> Gain:
@@ -36,7 +39,13 @@ def without_others(finding: Finding) -> Finding:
     return replace(
         finding,
         ms=own_ms(finding),
-        high_ms=finding.high_ms - 2 * others_ms,
+        high_ms=max(own_ms(finding), finding.high_ms - may_go_ms(finding)),
         fraction=None if finding.fraction is None else times * finding.fraction,
-        evidence=tuple(row for row in finding.evidence if row.name not in (MAY_BE_OTHERS, LOADER_WORKERS)),
+        evidence=tuple(row for row in finding.evidence if row.name not in _OF_OTHERS),
     )
+
+
+def may_go_ms(finding: Finding) -> float:
+    """Return all that may go with a cause, ms: as much as its interval ends later for that."""
+    told = {row.name: row.ms or 0.0 for row in finding.evidence}
+    return told.get(MAY_BE_OTHERS_UP_TO, 2 * told.get(MAY_BE_OTHERS, 0.0))
