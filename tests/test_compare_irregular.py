@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from scalescope.report.compare.sentences import verdict_sentences
 from scalescope.report.verdict.notes import throughput_sentences
+from scalescope.scaling.answer_steps import LongSteps
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.gate import judge, parse
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
@@ -123,6 +124,13 @@ def test_samples_a_second_are_of_the_mean_step_where_it_is_not_the_median() -> N
     run.step_times.measured_step_ms, run.throughput.samples_per_s = 88.9, 360.1
     run.step_times.measured_mean_ms = 101.0
     assert throughput_sentences(run) == ["It does 317.0 samples/s over all steady steps, and 360.1 in a typical one."]
+    long = LongSteps(count=8, each_ms=95.0, ms=28.2, low_ms=12.5, high_ms=43.9, mean_step_ms=101.0)
+    run.step_times.long_steps = long  # *as run a step takes 143.7 ms*, 69.6 samples/s, and *75.0 in a typical one*
+    assert throughput_sentences(run) == ["It does 317.0 samples/s, long steps included, and 360.1 in a typical one."]
+    run.step_times.long_steps = replace(long, cause="loading")  # most steps wait, the median one, too
+    told = "It does 317.0 samples/s, long steps included, and 439.7 without what these take longer."
+    assert throughput_sentences(run) == [told]
+    run.step_times.long_steps = None
     for alike in (91.0, None):
         run.step_times.measured_mean_ms = alike
         assert throughput_sentences(run) == ["It does 360.1 samples/s."]

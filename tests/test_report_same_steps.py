@@ -162,13 +162,13 @@ def test_a_share_is_of_the_step_that_is_named_beside_it(run: RunAnalysis) -> Non
         assert one.ms is not None and one.fraction is not None
         of_it = one.ms / one.fraction
         profiled = of_it == pytest.approx(step, rel=0.01)  # else it is of steps with and without the cause
-        whole = "profiled step" if profiled else f"{milliseconds(of_it)} mean step"
+        whole = "profiled step" if profiled else f"{milliseconds(of_it)} mean profiled step"
         share = f", {percent(one.fraction)} of the {whole}"
         assert share in line(one, run) and share in todo(one, run)
         assert share in shown(run) or one not in listed(run)  # little launching is said where nothing else is
     table = findings_table(run)
     at = [column.key for column in table.columns].index("of_step")
-    assert {row[at] for row in table.rows} - {None} <= {"without recording", "mean"}
+    assert {row[at] for row in table.rows} - {None} <= {"without recording", "mean profiled"}
 
 
 def test_a_first_sentence_says_of_which_step_its_length_is(run: RunAnalysis) -> None:

@@ -3,10 +3,11 @@
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.of_job import SAME, is_step_of_job
+from scalescope.scaling.finding.figures import NOT_IN_STEPS
 from scalescope.scaling.finding.finding import Finding
-from scalescope.scaling.finding.kinds import has_upper_end, is_of_steady_steps
+from scalescope.scaling.finding.kinds import has_upper_end, is_now_and_then, is_of_steady_steps
 
-_MEAN, _WITHOUT = "mean", "without recording"
+_MEAN, _MEAN_PROFILED, _WITHOUT = "mean", "mean profiled", "without recording"
 #: What a step is called whose length is told once, beside the job's own: how long it is, is not told again.
 PROFILED = "profiled"
 
@@ -17,9 +18,11 @@ def step_named(step_ms: float, which: str) -> str:
 
 
 def of_step(run: RunAnalysis, finding: Finding) -> str:
-    """Return of which step a finding's share is: `mean`, `without recording`, `as profiled`; "" where it is as run.
+    """Return of which step a finding's share is: `mean`, `mean profiled`, `without recording`, `as profiled`; "" where
+    it is as run.
 
-    What all steps tell is a share of their mean, which is longer than the median where a few are long.
+    What all steps tell is a share of their mean, which is longer than the median where a few are long. What is there in
+    some of the profiled steps is a share of the mean of these, with it as often as it is there: no step of the job's.
     """
     told = run.as_run
     if is_of_steady_steps(finding):
@@ -36,14 +39,16 @@ def of_step(run: RunAnalysis, finding: Finding) -> str:
         # the job's own steps are told, and nothing is replayed: what is priced is priced of the profiled ones
         return "as profiled" if abs(own - told.step_ms) > SAME * told.step_ms else ""
     if is_step_of_job(told):
-        return ""
-    # what is there now and then is a share of the mean of steps with and without it
-    return _WITHOUT if abs(own - told.parts_ms.value) <= SAME * told.parts_ms.value else _MEAN
+        return _MEAN if is_now_and_then(finding) and abs(own - told.step_ms) > SAME * told.step_ms else ""
+    if abs(own - told.parts_ms.value) <= SAME * told.parts_ms.value:
+        return _WITHOUT
+    profiled = is_now_and_then(finding) and all(row.name != NOT_IN_STEPS for row in finding.evidence)
+    return _MEAN_PROFILED if profiled else _MEAN
 
 
 def share(finding: Finding, run: RunAnalysis | None) -> str:
     """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the profiled step`, `, 47.7% of the
-    157.8 ms mean step`.
+    157.8 ms mean step`, `, 6.8% of the 207.4 ms mean profiled step`.
 
     "" without any.
     """
@@ -52,8 +57,8 @@ def share(finding: Finding, run: RunAnalysis | None) -> str:
     told, which = f", {_shares(finding)}", of_step(run, finding) if run is not None else ""
     if not which or not finding.fraction or finding.ms is None:
         return told
-    if which == _MEAN:  # it is no length that is told elsewhere
-        return f"{told} of the {milliseconds(finding.ms / finding.fraction)} mean step"
+    if which in (_MEAN, _MEAN_PROFILED):  # it is no length that is told elsewhere
+        return f"{told} of the {milliseconds(finding.ms / finding.fraction)} {which} step"
     # the profiled ones are others than the job's own, beside whose length theirs is told
     return f"{told} of the {step_named(finding.ms / finding.fraction, PROFILED if which == _WITHOUT else which)}"
 

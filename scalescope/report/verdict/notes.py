@@ -51,6 +51,16 @@ def _of_mean(times: StepTimes) -> float | None:
     return pace if abs(1 / pace - 1) > _APART else None
 
 
+def _without_long(a_second: float, times: StepTimes) -> str:
+    """Return the throughput of the typical step, which is the one as run; where most steps wait for a batch, and so the
+    median one does, that of steps without what the long ones take longer.
+    """
+    waiting = times.long_steps is not None and times.long_steps.cause == "loading"
+    if waiting and abs(times.between_long - 1) > _APART:
+        return f"{rate(a_second * times.between_long)} without what these take longer"
+    return f"{rate(a_second)} in a typical one"
+
+
 def throughput_sentences(run: RunAnalysis) -> list[str]:
     done = run.throughput
     if done is None and run.model is None:
@@ -66,10 +76,7 @@ def throughput_sentences(run: RunAnalysis) -> list[str]:
     elif run.recurring is not None and is_told(run):
         text += f" between the longer steps, {rate(pace(run.recurring) * overall)} with them"
     elif times is not None and times.long_steps is not None:
-        text = (
-            f"It does {rate(overall)} {unit}/s, long steps included, and {rate(a_second * times.between_long)} in a "
-            "typical one"
-        )
+        text = f"It does {rate(overall)} {unit}/s, long steps included, and {_without_long(a_second, times)}"
     elif times is not None and (mean := _of_mean(times)) is not None:
         text = f"It does {rate(a_second * mean)} {unit}/s over all steady steps, and {rate(a_second)} in a typical one"
     text = f"{text}, {percent(done.mfu)} MFU" if done.mfu is not None else text
