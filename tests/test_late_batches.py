@@ -12,7 +12,7 @@ import pytest
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target, open_replayer
-from scalescope.scaling.replay.ranks.late_batches import Fetch, _are_handed_over
+from scalescope.scaling.replay.ranks.late_batches import Fetch, _are_handed_over, _late
 from scalescope.scaling.replay.removal import Removal
 from tests.gloo_traces import GlooJob, analysed
 
@@ -124,6 +124,18 @@ def test_waits_shorter_than_a_turn_are_a_worker_s_where_they_make_up_for_the_hos
         made.step(99)
         replayer = open_replayer(Target(made.write(tmp_path / str(kept)), "loaded"), jobs=1)
         assert bool(replayer.traced.paced) is kept
+
+
+def test_a_batch_that_takes_a_turn_more_to_be_handed_over_is_no_pace_where_its_worker_had_time_for_two() -> None:
+    """Of 63.1 ms that a save took half came back: the batch behind it took 7.0 ms to be handed over, 0.8 more than the
+    longest of the others, and was to come 289 ms after the one before, where those behind it came after 147.
+    """
+    saved = fetched([0.0, 5.3, 1.9, 7.0, 3.2, 1.4, 1.0, 1.1], [300.0, 200.0, 289.0, 184.0, 147.0, 192.0, 146.0])
+    assert _late(saved, 6_300_000, alike=False) == []
+    slow = fetched([0.0, 5.3, 1.9, 7.0, 3.2, 1.4, 1.0, 1.1], [300.0, 200.0, 189.0, 184.0, 147.0, 192.0, 146.0])
+    assert len(_late(slow, 6_300_000, alike=False)) == 1, "those behind it took as long"
+    last = fetched([0.0, 5.3, 1.9, 1.0, 7.0, 1.4], [300.0, 200.0, 189.0, 289.0, 147.0])
+    assert len(_late(last, 6_300_000, alike=False)) == 1, "one that follows tells nothing"
 
 
 def fetched(waits_ms: list[float], own_ms: list[float]) -> list[Fetch]:

@@ -44,6 +44,19 @@ def test_a_cause_that_is_known_comes_before_more_python_that_any_eager_step_has(
     assert behind_what_is_known([much, buckets], 114.0) == [much, buckets]
 
 
+def test_a_fault_comes_before_what_hosts_do_between_operators_where_they_wait_for_a_core_there() -> None:
+    """*Launching costs at most 35.2 ms* would lead where rank 0 saves for 14.0, and waits 65.9 of a step for a core."""
+    launches = EvidenceRow(kind="figure", name="launches", calls=1321.0)
+    python = Finding(code="host_bound", ms=35.2, low_ms=17.0, high_ms=47.0, fraction=0.174, backed="replay",
+                     at_most=True, evidence=(launches,), remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
+    saves = Finding(code="host_stall", rank=0, ms=14.0, low_ms=4.0, high_ms=34.6, fraction=0.068, backed="replay",
+                    remedy=Remedy(cure="do_less_often"))  # fmt: skip
+    assert behind_what_is_known([python, saves], 202.4, 65.9) == [saves, python]
+    assert behind_what_is_known([python, saves], 202.4, 5.0) == [python, saves], "30 ms are no waits"
+    little = replace(saves, ms=9.0)
+    assert behind_what_is_known([python, little], 202.4, 65.9) == [python, little]
+
+
 @pytest.mark.parametrize(
     ("launches", "ms", "step_ms", "cure", "little"),
     [

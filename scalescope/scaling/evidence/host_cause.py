@@ -1,5 +1,6 @@
 """One thing that a comparison of the ranks' hosts finds: a cause of lost host time, not yet priced."""
 
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -68,3 +69,9 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
         """Return the mean a step, of those that were recorded to their ends."""
         ns = self.ns[:-1] if self.unseen else self.ns
         return sum(ns) / len(ns) if ns else 0.0
+
+    def mean_ns_in(self, steps: Collection[int]) -> float:
+        """Return the mean of these steps, by number. What comes before a step's first launch is the one before's."""
+        earlier = self.place is not None and self.place.phase == "before_first"
+        held_up = sum(ns for step, ns in zip(self.steps, self.ns, strict=True) if step - earlier in steps)
+        return held_up / max(1, len(steps))

@@ -183,11 +183,14 @@ def _little_between_ms(one: Finding, step_ms: float) -> float:
     return (_LITTLE_OF_LAUNCHING if _is_plain_launching(one, _LAUNCHING_OF_BUSY_US) else _LITTLE_ON_CPUS) * step_ms
 
 
-def _is_plain_launching(one: Finding, most_us: float) -> bool:
-    """Tell whether a bound on hosts is no more than this behind each operator, and nothing tells what else they do."""
+def _is_plain_launching(one: Finding, most_us: float, less_ms: float = 0.0) -> bool:
+    """Tell whether a bound on hosts is no more than this behind each operator, and nothing tells what else they do.
+
+    `less_ms`: of the bound, this may be none of it.
+    """
     launches = next((row.calls or 0.0 for row in one.evidence if row.name == "launches"), 0.0)
     plain = one.remedy is None or one.remedy.cure == "compile"
-    return plain and 1e3 * (one.ms or 0.0) <= most_us * launches
+    return plain and 1e3 * ((one.ms or 0.0) - less_ms) <= most_us * launches
 
 
 def _is_trifle(one: Finding, step_ms: float) -> bool:
@@ -207,13 +210,16 @@ def _is_little(one: Finding, little_ms: float) -> bool:
     return bound and weight(one) < little_ms
 
 
-def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Finding]:
+def behind_what_is_known(findings: Sequence[Finding], step_ms: float, waited_ms: float = 0.0) -> list[Finding]:
     """Return findings of ranks on CPUs with a first bound of what their hosts do between operators behind the others
     that are no bounds and no noise, or that operators are seen to compute, and behind what the job sends, where that is
     more: so much Python runs in any eager step, and nobody knows how much of it can be had.
+
+    `waited_ms`: for how long a rank waits for a core in a profiled step. A host that does so between operators seems to
+    do other things there: what may be that is no more than launching in any eager step, either.
     """
     first = next(iter(findings), None)
-    if first is not None and _is_quick_launching(first) and not is_usual_launching(first, step_ms):
+    if first is not None and _is_quick_launching(first, waited_ms) and not is_usual_launching(first, step_ms):
         faults = [one for one in findings[1:] if _is_fault(one) and _costs_ms(one) >= _WORTH_FIRST * step_ms]
         return [*faults, *(one for one in findings if one not in faults)]
     if first is None or not is_usual_launching(first, step_ms):
@@ -232,11 +238,12 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float) -> list[Fi
     return [*ahead, *(one for one in findings if one not in ahead)]
 
 
-def _is_quick_launching(one: Finding) -> bool:
-    """Tell whether it is a bound of what hosts do between operators, and no more behind each than in any eager step,
-    however large a share of its step short operators make that.
+def _is_quick_launching(one: Finding, waited_ms: float) -> bool:
+    """Tell whether it is a bound of what hosts do between operators, and no more behind each than in any eager step but
+    for waits for cores, however large a share of its step short operators make that.
     """
-    return one.code == "host_bound" and one.at_most and one.rank is None and _is_plain_launching(one, _LAUNCHING_US)
+    bound = one.code == "host_bound" and one.at_most and one.rank is None
+    return bound and _is_plain_launching(one, _LAUNCHING_US, waited_ms)
 
 
 def _is_fault(one: Finding) -> bool:

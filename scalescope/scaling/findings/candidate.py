@@ -113,13 +113,16 @@ class Scene:
     def longest_between_ms(self) -> float:
         """For how long a rank's host does other things than it computes with, ms a step, where that is longest.
 
-        Where hosts compute. For how long one stands still at one place, step after step, is no launching, and neither
-        is what it takes to read element by element.
+        Where hosts compute. For how long one stands still at one place, step after step or in some of them, is no
+        launching, and neither is what it takes to read element by element.
         """
         loops = self.element_loops
         stalled = {rank: loops[rank].calling_ns / 1e6 if rank in loops else 0.0 for rank in self.side.ranks}
         for cause in self.host or ():
-            if cause.code == "host_stall" and not cause.now_and_then:
+            if cause.code == "host_stall" and cause.now_and_then:
+                for one in [one for one in stalled if cause.rank in (None, one)]:
+                    stalled[one] += cause.mean_ns_in(self._replayed) / 1e6
+            elif cause.code == "host_stall":
                 for rank, ns in cause.own_ns or ((cause.rank, cause.typical_ns),):
                     if rank in stalled:
                         stalled[rank] += ns / 1e6
@@ -147,16 +150,20 @@ class Scene:
 
         What those take longer is told of all steps, and so is what the other ranks wait for them.
         """
-        replayed = {self.replayer.graph.step_numbers[at] for at in self.side.steps}
         found = []
         for rank in self.side.ranks:
-            own = [one for one in self.analysis.steps if one.rank == rank and one.step in replayed]
+            own = [one for one in self.analysis.steps if one.rank == rank and one.step in self._replayed]
             took = {one.step: one.window_ms if "window" in parts else sum(map(one.part_ms, parts)) for one in own}
             usual = [ms for step, ms in took.items() if not is_a_longer_one(self.analysis, step)]
             longer = [ms for step, ms in took.items() if is_a_longer_one(self.analysis, step)]
             beyond = [max(0.0, ms - statistics.median(usual)) for ms in longer if usual]
             found.append(sum(beyond) / max(1, len(took)))
         return statistics.fmean(found) if found else 0.0
+
+    @property
+    def _replayed(self) -> set[int]:
+        """The steps that the step as run is the mean of, by number."""
+        return {self.replayer.graph.step_numbers[at] for at in self.side.steps}
 
     @property
     def may_wait_unseen(self) -> bool:

@@ -69,7 +69,9 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     if not are_little_at_most(told, step_ms, on_cpus=analysis.activity == "cpu"):
         told = [one for one in told if one.code != "nothing"]
     if analysis.activity == "cpu":
-        told = behind_what_is_known(told, step_ms)
+        waits = analysis.step_times.core_waits if analysis.step_times is not None else None
+        waited_ms = max(waits.profiled_ms, default=0.0) if waits is not None else 0.0
+        told = behind_what_is_known(told, step_ms, waited_ms)
     told = all_sound(told, _longest_ms(analysis))
     fitted = led([_fitted(one, analysis) for one in worth_telling(told, on_cpus=analysis.activity == "cpu")])
     analysis.findings = fitted

@@ -52,7 +52,10 @@ class Removal(msgspec.Struct, frozen=True):
     what: What
     rank: int | None = None
     ns: int = 0  # of a pause; from which on what varies is uneven, or a gap is one where not GAP_NS
-    now_and_then: bool = False  # a pause that is not there in each step
+    in_steps: tuple[int, ...] = ()  # of a pause that is not there in each step: those that have it, by number
+    at_end: bool = (
+        False  # of such a pause: it lies behind a step's last launch, so that the next one's first may be late
+    )
     longest_ns: int = 0  # of a pause of several gaps: the longest of them; 0: it is one
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
     share: float = 1.0  # of what an optimizer runs one by one: so much a fused one gives back
@@ -213,15 +216,25 @@ def _shorten_longest(graph: Graph, side: SideBySide, rank: int, pause: Removal) 
     longest = {step: max(side.launches[rank, step].host_ns.tolist(), default=0.0) for step in steps_of(side)}
     usual = float(pause.ns)
     if pause.launches == 1 and not (
-        pause.now_and_then or pause.before
+        pause.in_steps or pause.before
     ):  # where it is before several, some come later in the step
         usual = min(usual, median([longest[step] for step in side.steps], usual))
+    least = max((pause.longest_ns or usual) / 2, 1.0)
+    ends_late = False  # the step before has the pause behind its last launch
     for step in steps_of(side):
         own = side.launches[rank, step]
-        if (pause.now_and_then or step == side.edge) and not longest[step] >= max((pause.longest_ns or usual) / 2, 1.0):
-            continue  # it comes later in the step, or not in this one
+        rows = _paused(graph, own, pause)
+        if pause.in_steps:  # another gap of a step that has it not is none of it, however long
+            begins_late = ends_late and len(own.host_ns) > 0 and float(own.host_ns[0]) >= least
+            has_it = graph.step_numbers[step] in pause.in_steps
+            rows = [row for row in rows if has_it and not (pause.at_end and row == 0)]
+            there = bool(rows) and float(own.host_ns[rows].max()) >= least
+            ends_late = has_it and pause.at_end and not there
+            rows = rows if there else [0] if begins_late else []
+        elif step == side.edge and longest[step] < least:
+            continue  # it comes later in the step
         left = float(pause.ns)
-        for row in _paused(graph, own, pause):
+        for row in rows:
             less = min(left, float(own.host_ns[row]))
             shorten_host(graph, rank, own, row, less)
             left -= less

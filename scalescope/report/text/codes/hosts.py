@@ -125,6 +125,8 @@ def _shared_with_workers(finding: Finding) -> str:
 _UNRECORDED = "(sleep, I/O, Python, a lock)"
 
 
+#: What a host that nothing is recorded of most likely does between a step's passes and the next one's.
+_AS_WHERE_IT_SAVES = ", as where it saves or logs"
 #: So much of what a step takes longer is all of it.
 _NEARLY = 0.95
 
@@ -137,7 +139,7 @@ def stood_there(finding: Finding) -> str:
     where = in_loop(row.place, row.name.removeprefix(STOOD_BEFORE).strip())
     longer = row_of(finding, IN_STEPS)
     much = "all" if longer is not None and row.ms >= _NEARLY * (longer.ms or 0.0) else milliseconds(row.ms)
-    return f", {much} of it {where}, as where it saves or logs"
+    return f", {much} of it {where}{_AS_WHERE_IT_SAVES}"
 
 
 def stall(finding: Finding) -> str:
@@ -172,7 +174,17 @@ def stall(finding: Finding) -> str:
         whose = host_does(finding, "do", "does")
         nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}"
         return f"{nothing}{_elsewhere(finding, row)}{_shown(finding)}"
-    return f"{nothing}{where}{_elsewhere(finding, row)}{_shown(finding)}{in_all_steps(finding)}"
+    like = _AS_WHERE_IT_SAVES if _is_beside_training(finding, row) else ""
+    return f"{nothing}{where}{_elsewhere(finding, row)}{like}{_shown(finding)}{in_all_steps(finding)}"
+
+
+def _is_beside_training(finding: Finding, row: EvidenceRow) -> bool:
+    """Tell whether a loop stands still behind the optimizer's step in some steps, some steps apart.
+
+    Nobody knows what it does then, but a loop that saves or logs every so many steps does so there.
+    """
+    often = finding.remedy is not None and finding.remedy.cure == "do_less_often"
+    return often and row.place == "optimizer_to_forward" and row_of(finding, IN_STEPS) is not None
 
 
 def _at_steps(finding: Finding) -> str:

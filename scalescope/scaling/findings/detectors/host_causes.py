@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -190,7 +191,14 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
     held = sum(ns > 0 and step - before in bounded for step, ns in zip(cause.steps, cause.ns, strict=True))
     if not held and not scene.replayer.on_cpu:
         return
-    removal = Removal("pause", cause.rank, round(each_ms * 1e6), now_and_then=True, longest_ns=cause.longest_ns)
+    removal = Removal(
+        "pause",
+        cause.rank,
+        round(each_ms * 1e6),
+        in_steps=tuple(step for step, ns in zip(cause.steps, cause.ns, strict=True) if ns > 0),
+        at_end=cause.place is not None and cause.place.phase == "after_last",
+        longest_ns=cause.longest_ns,
+    )
     gain = seen.share * each_ms
     yield Candidate(
         code="host_stall",
@@ -204,8 +212,21 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
             *([EvidenceRow(kind="figure", name=EVERY, ms=each_ms, value=cause.period)] if cause.period else []),
             *([] if cause.period else _at_steps(cause)),
         ),
-        remedy=Remedy(cure="collect_less" if collects(cause) else "do_less_often" if cause.period else "look_at_host"),
+        remedy=Remedy(
+            cure="collect_less"
+            if collects(cause)
+            else "do_less_often"
+            if cause.period or _is_between_passes_again(cause)
+            else "look_at_host"
+        ),
     )
+
+
+def _is_between_passes_again(cause: HostCause) -> bool:
+    """Tell whether a stall of some steps is behind the optimizer's step, and comes back there some steps later."""
+    at = [step for step, ns in zip(cause.steps, cause.ns, strict=True) if ns > 0]
+    again = any(after - before > 1 for before, after in pairwise(at))
+    return again and any(one.within == "optimizer_to_forward" for one in cause.evidence)
 
 
 def _at_steps(cause: HostCause) -> Iterator[EvidenceRow]:

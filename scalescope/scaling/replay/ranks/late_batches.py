@@ -34,6 +34,8 @@ _TURN_NS = 4_000_000
 #: A worker's pace shows where batches come so much more evenly than the host asks for them, of so many.
 _MORE_EVENLY, _FEWEST = 0.5, 5
 _FAR_MORE_EVENLY = 0.2
+#: So many batches that are there in time tell how soon their worker makes one after another.
+_FEWEST_IN_TIME = 2
 #: Waits for a batch that are all no more than this share of what the host takes in between are none for its worker.
 _LITTLE = 0.03
 
@@ -91,6 +93,8 @@ def _late(fetches: list[Fetch], longest_ns: int, *, alike: bool) -> list[LateBat
     else:
         least = WAITS_NS if _keep_a_pace(fetches) else longest_ns
     rows = [row for row, one in enumerate(fetches) if one.wait >= least]
+    if longest_ns > WAITS_NS:
+        rows = [row for row in rows if not _was_handed_over_late(fetches, row, rows)]
     # several workers come one after another: of each so many batches one is late. One that is late by itself was
     # begun when those before it were there, so it is late after the one before it, not after the window's begin
     reach = max((right - left for left, right in pairwise(rows)), default=1)
@@ -110,6 +114,21 @@ def _keep_a_pace(fetches: list[Fetch]) -> bool:
     own = _between(fetches)
     apart = [one + after.wait for one, after in zip(own, fetches[1:], strict=True)]
     return statistics.pstdev(apart) <= _MORE_EVENLY * statistics.pstdev(own)
+
+
+def _was_handed_over_late(fetches: list[Fetch], row: int, late: list[int]) -> bool:
+    """Tell whether a batch that seems late had the time of more than one: its host took far longer than before those
+    that follow, which were there.
+
+    A worker with nothing ready makes these no sooner after one another than it made that one. So it was ready long
+    before, and what took a turn longer than usual was handing it over.
+    """
+    end = next((one for one in late if one > row), len(fetches))
+    own = _between(fetches)
+    following = own[row : end - 1]
+    if row == 0 or len(following) < _FEWEST_IN_TIME:
+        return False
+    return own[row - 1] - fetches[row].wait > max(following)
 
 
 def _are_handed_over(ranks: list[list[Fetch]]) -> bool:
