@@ -11,12 +11,16 @@ import pytest
 from rich.console import Console
 
 from scalescope.records.rows import SweepRow
+from scalescope.report.as_run.recording import partition_title
+from scalescope.report.drawing.parts import zero_line
 from scalescope.report.drawing.tables import Column, Table
 from scalescope.report.terminal.run import print_run
 from scalescope.report.terminal.study import print_study
 from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import partition_table, waterfall_table
+from scalescope.scaling.answer import AsRun, Replay
+from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from tests.report_samples import run_answer, study_answer, sweep_rows
@@ -64,6 +68,34 @@ def test_what_is_noted_of_a_good_trace_is_printed_too() -> None:
     run.quality.reasons = ["steps in the traces by Optimizer.step, without ProfilerStep"]
     text = printed(lambda console: print_run(run, console), width=200, terminal=False)
     assert "Noted: steps in the traces by Optimizer.step, without ProfilerStep." in text
+
+
+def test_what_is_not_split_is_no_part_that_is_0_beside_those_that_are() -> None:
+    """*0 ms on every rank: exposed wait or transfer* stood below 62.7 ms of exposed wait and 8.2 of transfer."""
+    gone = ["exposed wait or transfer", "exposed copies"]
+    assert zero_line(gone) == "0 ms on every rank: exposed copies."
+    assert zero_line(gone[:1]) == "" == zero_line([])
+    of_one_trace = ["exposed transfer", "exposed wait", "exposed copies"]
+    assert zero_line(of_one_trace) == "0 ms on every rank: exposed copies.", "what is not split may be either"
+
+
+def test_a_table_of_profiled_steps_says_so_where_the_sentence_is_of_the_step_as_run() -> None:
+    """*52.4% of the 188.3 ms step is compute* stood above *Where a step goes*, of 206.15 ms, 126 of it compute."""
+    run = run_answer("r", 4)
+    assert partition_title(run) == "Where a step goes, a rank"
+    traced = run.ranks[0].window_ms / run.ranks[0].steps
+    run.replay = Replay(traced_ms=traced, replayed_ms=traced, error=0.0, unexplained_ms=0.0, faithful=True)
+    own = {f"{part}_ms": run.ranks[0].part_ms(part) / run.ranks[0].steps for part in PARTS}
+    ranks = [Split(rank=one.rank, window_ms=0.9 * traced, **own) for one in run.ranks]
+    run.as_run = AsRun(step_ms=0.9 * traced, source="given", steps=1, ranks=ranks)
+    assert partition_title(run) == "Where a profiled step goes, recording included, a rank"
+    assert partition_title(run) in printed(lambda console: print_run(run, console), width=200, terminal=False)
+    run.as_run = run.replay = None
+    for rank in run.ranks:  # a last step that no next one bounds is longer
+        rank.window_ms *= 1.2
+    assert partition_title(run) == "Where a profiled step goes, in the mean of all of them, a rank"
+    run.steps_by = None
+    assert partition_title(run) == "What was recorded, a rank"
 
 
 def test_the_verdict_comes_first() -> None:

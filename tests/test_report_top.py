@@ -345,7 +345,7 @@ def test_a_page_says_what_the_colours_of_its_cards_mean(tmp_path: Path) -> None:
     assert colours["var(--poor)"] == "below 70% scaling efficiency" and len(colours) == 2
     alone = page_of(data_of(write_run(tmp_path / "run", 4), replayed(50.0, BUCKETS)))
     assert all("of the step is lost" in one.label for one in alone.colours) and alone.colours
-    assert "Left edges:" in render(alone)
+    assert "Colour of a card's left edge:" in render(alone)
 
 
 @pytest.mark.job

@@ -3,7 +3,7 @@
 import statistics
 
 from scalescope.records.rows import WIDE
-from scalescope.report.as_run.shown import OTHER_STEPS, differs, is_as_measured, is_likely, is_shown_alone
+from scalescope.report.as_run.shown import OTHER_STEPS, differs, is_as_measured, is_likely, is_shown_alone, shown_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -28,6 +28,20 @@ def as_run_title(run: RunAnalysis) -> str:
         return "Where a profiled step goes without recording, a rank"
     how = f"likely: {_WHOSE['range']}" if is_likely(run) else "without recording"
     return f"Where a step goes as run, {how}, a rank"
+
+
+def partition_title(run: RunAnalysis) -> str:
+    """Return what stands over the table of all profiled steps: of which steps it is, where sentences are of others."""
+    if run.steps_by is None:
+        return "What was recorded, a rank"
+    if differs(run):
+        return "Where a profiled step goes, recording included, a rank"
+    told, whole = shown_step(run), [one.window_ms / one.steps for one in run.ranks if one.steps]
+    if not told or not whole:
+        return "Where a step goes, a rank"
+    spoken_ms, all_ms = statistics.fmean(one.window_ms for one in told), statistics.fmean(whole)
+    others = abs(spoken_ms - all_ms) > OTHER_STEPS * all_ms
+    return f"Where a {'profiled ' * others}step goes{', in the mean of all of them' * others}, a rank"
 
 
 def as_run_table(run: RunAnalysis) -> Table:

@@ -1,5 +1,7 @@
 """The parts of a step, as people meet them: name, meaning, colour, and what helps when one of them is the loss."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from scalescope.scaling.answer_rows import PARTS
@@ -175,6 +177,23 @@ MORE_WORK = Part(
     "look for what only the larger run does: bucket copies, gradient scaling, casts",
     shrunk="less compute",
 )
+
+
+#: What of exposed communication is told apart, where the third of its parts is what is not.
+_SPLIT = tuple(BY_KEY[key].name for key in ("exposed_transfer", "exposed_wait"))
+_UNSPLIT = BY_KEY["exposed_unsplit"].name
+
+
+def zero_line(gone: Sequence[str]) -> str:
+    """Return which parts that a table leaves out are 0 ms on every rank, by their names; "" where none is.
+
+    Wait or transfer that is not split is no part beside those that are: that there is none, says that all is split.
+    Where there is some, nobody knows that of the others there is none.
+    """
+    told = [name for name in gone if name != _UNSPLIT]
+    if _UNSPLIT not in gone:
+        told = [name for name in told if name not in _SPLIT]
+    return f"0 ms on every rank: {', '.join(told)}." if told else ""
 
 
 def named(key: str) -> Part:

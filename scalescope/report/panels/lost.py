@@ -327,7 +327,7 @@ def lost_panels(data: ReportData) -> list[Panel]:
         if not run.lost:
             continue
         table, gone = lost_table(run.lost)
-        note = f"0 ms on every rank: {', '.join(gone)}." if gone else ""
+        note = parts.zero_line(gone)
         rows = [row for loss in run.lost[:_MOST_BARS] for row in _bars(loss)]
         present = [part for part in _all_parts() if any(row["part"] == part.name for row in rows)]
         charts = drawing() if rows else None

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from scalescope.report.as_run.recording import as_run_table, as_run_title, of_other_steps
+from scalescope.report.as_run.recording import as_run_table, as_run_title, of_other_steps, partition_title
 from scalescope.report.as_run.shown import OTHER_STEPS, differs, is_shown_alone, shown_efficiency
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure
@@ -36,12 +36,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         alone = is_shown_alone(answer)
         table = as_run_table(answer) if alone else partition_table(answer)
         table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
-        where = "Where a step goes, a rank" if answer.steps_by is not None else "What was recorded, a rank"
-        where = as_run_title(answer) if alone else where
-        print_table(console, table, where)
-        if gone:
-            print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
-        for line in [*legend_lines(answer, table), of_other_steps(answer, "this table", OTHER_STEPS)]:
+        print_table(console, table, as_run_title(answer) if alone else partition_title(answer))
+        beside = of_other_steps(answer, "this table", OTHER_STEPS)
+        for line in [parts.zero_line(gone), *legend_lines(answer, table), beside]:
             if line:
                 print_line(console, line, "dim")
         _print_compute(console, answer)
@@ -53,8 +50,8 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
     if differs(answer) and not is_shown_alone(answer):
         table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
         print_table(console, table, as_run_title(answer))
-        if gone:
-            print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+        if line := parts.zero_line(gone):
+            print_line(console, line, "dim")
     if told := recording_line(answer):
         print_line(console, told)
     if answer.lost:
@@ -62,8 +59,8 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         print_table(console, table, lost_title(answer.lost))
         if told := noise_sentence(answer.lost):
             print_line(console, told)
-        if gone:
-            print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+        if line := parts.zero_line(gone):
+            print_line(console, line, "dim")
     print_findings(console, answer, unsteady=is_doubtful(answer))
     factors, whose = shown_efficiency(answer)
     if factors is not None and answer.world_size > 1:

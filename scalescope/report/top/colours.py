@@ -34,10 +34,11 @@ def meaning(level: Level, judged_by: JudgedBy) -> str:
     good, fair = _BOUNDS[judged_by]
     if judged_by == "step":  # of which is told how much may be saved
         least, most = percent(1 - good, 0), percent(1 - fair, 0)
+        known = "to the causes that were found, or waiting and idle"
         return {
             "good": f"up to {least} of the step is lost, or nothing is wrong",
-            "fair": f"more than {least} of the step is lost",
-            "poor": f"more than {most} of the step is lost to what was found, or most of that is not explained",
+            "fair": f"more than {least} of the step is lost: {known}",
+            "poor": f"more than {most} of the step is lost: {known} with hardly a cause known",
         }[level]
     what = "scaling efficiency" if judged_by == "efficiency" else "of what the links allow"
     told = {"good": f"{percent(good, 0)} or more", "fair": f"{percent(fair, 0)} to {percent(good, 0)}",
