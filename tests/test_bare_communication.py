@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.report.text.findings import bare_transfer, listed, todo
+from scalescope.report.text.findings import todo
+from scalescope.report.text.listed import bare_transfer, listed
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding.figures import EXPOSED, EXPOSED_TRANSFER, EXPOSED_WAIT, ONE_WAITS

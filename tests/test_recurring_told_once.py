@@ -13,7 +13,7 @@ from scalescope.report.as_run.shown import shown_step, step_of_job
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.panels.advice import findings_table
 from scalescope.report.steadiness import unlike_sentence
-from scalescope.report.text.findings import listed
+from scalescope.report.text.listed import listed
 from scalescope.report.text.recurring import beside_recurring
 from scalescope.report.top.cards import _run_figures
 from scalescope.report.top.colours import meaning
@@ -226,7 +226,9 @@ def test_a_colour_tells_of_what_recurs_as_of_what_was_found(tmp_path: Path) -> N
         one.compute_ms = 0.62 * one.window_ms
         one.idle_launch_ms = one.window_ms - one.compute_ms - parts
     assert leads(run) and run_verdict(run).level == "fair"
-    assert meaning("poor", "step").endswith("is lost to what was found, or most of that is not explained")
+    assert meaning("poor", "step").endswith(
+        "to the causes that were found, or waiting and idle with hardly a cause known"
+    )
 
 
 def test_what_is_hardly_there_beside_steps_that_recur_is_theirs_where_noise_may_have_made_it(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from scalescope.report.report_data import read_report_data
 from scalescope.report.sentences import loss_sentence
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.terminal.run import print_run
-from scalescope.report.text.findings import following, line, listed, todo
+from scalescope.report.text.findings import following, line, todo
+from scalescope.report.text.listed import listed
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.top.cards import cards_of
 from scalescope.report.verdict.run import run_verdict
@@ -77,7 +78,9 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     assert fewer.traced_ms - (taken or 0.0) == pytest.approx(without, abs=0.05)
     # wherever the step without recording is told, or what recording takes, it is said of how many steps
     some = f"{fewer.steps} of the {fewer.of} profiled"
-    assert f"What follows is of {some} steps, which take {milliseconds(without)} " in step_of_job(run)
+    assert f"What is told of a profiled step is of {some} steps, which take {milliseconds(without)} " in step_of_job(
+        run
+    )
     account = f"Of the {fewer.of} profiled steps {fewer.steps} can be replayed, {milliseconds(fewer.traced_ms)} in the"
     assert as_run_sentence(run).startswith(account), "which a page has, folded"
     unlike = unlike_sentence(run, "2 CPU ranks")
@@ -87,14 +90,14 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     )
     data = read_report_data(RunFolder(folder))
     (profiling,) = profiling_panels(data)
-    assert taken is None or f"of the {milliseconds(fewer.traced_ms)} that {some} steps take" in profiling.sentence
+    assert taken is None or f"of a profiled step, in the mean of {some} ones" in profiling.sentence
     # a run's own bar is as long as the step that its card tells, cut by the shares of those steps, and says so
     own = run_bars(run)
     assert own is not None and run.step_times is not None and run.step_times.measured_step_ms is not None
     assert {one.value for one in own.bars} == {milliseconds(run.step_times.measured_step_ms)}
     assert "cut by the shares" in own.title and not [one for one in own.legend if " ms" in one.label]
     by_itself = run_bars(msgspec.structs.replace(run, step_times=None))
-    assert f"What follows is of {some} steps" in words(own) and by_itself is not None
+    assert f"What is told of a profiled step is of {some} steps" in words(own) and by_itself is not None
     assert f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed." in words(by_itself)
 
 
@@ -114,7 +117,9 @@ def test_bars_tables_and_growths_as_profiled_are_of_all_profiled_steps(folder: P
     assert "without recording" in panel.sentence
     assert panel.sentence.endswith("The table is of all steps as profiled, recording included.")
     both = series_bars([msgspec.structs.replace(run, world_size=4), run])
-    assert both is not None and words(both).count("What follows is of ") == 2, "each of those that can be replayed"
+    assert both is not None and words(both).count("What is told of a profiled step is of ") == 2, (
+        "each of those that can be replayed"
+    )
 
 
 def test_kinds_of_compute_add_up_to_the_compute_of_the_table_above_them(run: RunAnalysis) -> None:
@@ -177,6 +182,7 @@ def test_a_first_sentence_says_of_which_step_its_length_is(run: RunAnalysis) -> 
     told = run_verdict(run)
     assert not re.findall(r" of the [\d.,]+ ms step", told.text), "how long that is, is told once, beside the job's own"
     assert "of the profiled step" in told.text or "a step in the mean" in told.headline
+    assert told.sentences[-1] == step_of_job(run), "behind the cause, and next to the table of those steps"
 
 
 def test_what_all_steps_tell_is_a_share_of_their_mean(run: RunAnalysis) -> None:

@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from scalescope.report.text.findings import headline_of_all
+from scalescope.report.text.listed import order_sentence
 from scalescope.scaling.finding.codes import Cure
-from scalescope.scaling.finding.figures import PASSES
+from scalescope.scaling.finding.figures import MAY_BE_OTHERS, PASSES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import (
     are_little_at_most,
@@ -14,6 +15,7 @@ from scalescope.scaling.finding.order import (
     worth_leading,
 )
 from scalescope.scaling.findings.derived import led
+from tests.report_samples import run_answer
 
 
 def test_what_a_clean_loop_sends_comes_before_less_python_that_may_run_between_its_operators() -> None:
@@ -185,3 +187,22 @@ def test_a_fault_comes_before_launching_that_many_short_operators_make_a_large_s
     assert behind_what_is_known([short, little], 83.1) == [short, little]
     assert behind_what_is_known([short, flush], 83.1) == [flush, short]
     assert behind_what_is_known([slow, flush], 83.1) == [slow, flush]
+
+
+def test_a_list_that_is_not_in_the_order_of_its_figures_says_why() -> None:
+    """*1. an unfused optimizer: 6.2 ms* stood before *2. loading data: 13.0 ms*, of which half may be others'."""
+    optimizer = Finding(code="unfused_optimizer", ms=6.2, low_ms=3.7, high_ms=8.1, fraction=0.05, backed="replay",
+                        remedy=Remedy(cure="fuse_optimizer", on_cpu=True))  # fmt: skip
+    row = EvidenceRow(kind="figure", name=MAY_BE_OTHERS, ms=8.0)
+    loading = Finding(code="data_loading", ms=13.0, low_ms=3.5, high_ms=14.2, fraction=0.1, backed="replay",
+                      evidence=(row,), remedy=Remedy(cure="load_faster", on_cpu=True))  # fmt: skip
+    bound = Finding(code="synchronising", ms=20.0, low_ms=1.0, high_ms=20.0, fraction=0.16, backed="replay",
+                    at_most=True, remedy=Remedy(cure="drop_synchronisation"))  # fmt: skip
+    run = run_answer("r", 2)
+    run.findings = [optimizer, loading]
+    less = "Not in the order of size: less weight is given to"
+    assert order_sentence(run) == f"{less} what may in part have other causes."
+    run.findings = [optimizer, bound, loading]
+    assert order_sentence(run) == f"{less} bounds (at most) and what may in part have other causes."
+    run.findings = [loading, optimizer]
+    assert order_sentence(run) == ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from scalescope.records.console import counted
-from scalescope.report.as_run.recording import as_run_table, as_run_title
+from scalescope.report.as_run.recording import as_run_table, as_run_title, partition_title
 from scalescope.report.as_run.shown import differs, is_shown_alone
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.markdown import escaped, finished, folded, lines_of
@@ -13,6 +13,7 @@ from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
 from scalescope.report.text.beside import beside_sentences
 from scalescope.report.text.late.together import by_itself, cure_of
+from scalescope.report.text.listed import entries_of, order_sentence
 from scalescope.report.text.recurring import recurring_advice, recurring_clause, with_doing
 from scalescope.report.text.scaling.factors import cores_sentence
 from scalescope.report.verdict.run import run_verdict
@@ -20,8 +21,6 @@ from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import efficiency_table, partition_table, run_label, waterfall_table
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding.finding import Finding
-from scalescope.scaling.findings.of_rows.recurring import place
 from scalescope.scaling.study_answer import Answer, StudyAnalysis
 
 _ZEROS = [*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"]
@@ -73,7 +72,7 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
     yield ""
     if run.ranks and run.quality.verdict != "unusable" and not is_shown_alone(run):
         table, _ = partition_table(run).without_zero_columns(_ZEROS)
-        yield from folded("Where a step goes, a rank", table)
+        yield from folded(partition_title(run), table)
     if differs(run):
         table, _ = as_run_table(run).without_zero_columns(_ZEROS)
         yield from folded(as_run_title(run), table)
@@ -92,11 +91,10 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
 
 def _listed(run: RunAnalysis) -> Iterator[str]:
     """Yield what costs the step, most costly first, with what to do about it; steps that recur in their place."""
-    findings = text.listed(run)
-    entries: list[Finding | RecurringSteps] = list(findings)
-    if (at := place(findings, run)) is not None and run.recurring is not None:
-        entries.insert(at, run.recurring)
-    for number, one in enumerate(entries, 1):
+    if line := order_sentence(run):
+        yield escaped(line)
+        yield ""
+    for number, one in enumerate(entries_of(run), 1):
         if isinstance(one, RecurringSteps):
             yield f"{number}. {escaped(with_doing(recurring_clause(one), one))}"
             yield f"   {escaped(recurring_advice(one))}"

@@ -13,6 +13,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes.evidence import is_of_several
 from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.listed import bare_transfer
 from scalescope.report.text.scaling.scaling_loss import cuts_advice, cuts_cost_ms, loss_before
 from scalescope.report.text.waits.growth import waits_advice
 from scalescope.report.views import (
@@ -87,7 +88,7 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
         if _is_same_cure(run.findings[0], first):
             return BestAdvice(f"{best_to_do(run, first)}.", finding=first)
         both = [_where_it_goes(run.findings[0], run), best_to_do(run, first)]
-        sent = finding_text.bare_transfer(run.findings[0])
+        sent = bare_transfer(run.findings[0])
         if sent is not None and (first.ms or 0.0) > (sent.ms or 0.0):  # as they are listed
             both.reverse()
         return BestAdvice(f"{'; beyond that, '.join(both)}.", finding=first)
@@ -235,7 +236,7 @@ def _where_it_goes(finding: Finding, run: RunAnalysis) -> str:
     much that is where it is transfer.
     """
     told = f"{cure_text(finding.remedy, is_of_several(finding))}; " if finding.remedy is not None else ""
-    if (sent := finding_text.bare_transfer(finding)) is not None:
+    if (sent := bare_transfer(finding)) is not None:
         told = f"{finding_text.todo(sent, run)}; "
     return f"{told}{finding_text.todo_elsewhere(finding)}"
 

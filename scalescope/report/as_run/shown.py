@@ -89,8 +89,8 @@ def step_of_job(run: RunAnalysis, where: str = "") -> str:
     of_them, than = ("", f", {than}") if long is None else (long.which, "")  # nothing to hold against those between
     return (
         f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}"
-        f"{between_longer_ones(run)}, by {_BY[told.untraced_by or 'steps']}. What follows is of {which}{of_them}, "
-        f"which {take} {milliseconds(step.value + beyond)} without recording{than}."
+        f"{between_longer_ones(run)}, by {_BY[told.untraced_by or 'steps']}. What is told of a profiled step is "
+        f"of {which}{of_them}, which {take} {milliseconds(step.value + beyond)} without recording{than}."
     )
 
 

@@ -13,7 +13,9 @@ from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.fusing import best_to_do
-from scalescope.report.text.late.together import by_itself, cure_of
+from scalescope.report.text.late.loading import of_one_rank
+from scalescope.report.text.late.together import by_itself, cure_of, whose
+from scalescope.report.text.listed import listed, order_sentence
 from scalescope.report.text.of_step import of_step
 from scalescope.report.text.recurring import (
     doing_of,
@@ -72,7 +74,7 @@ def findings_table(run: RunAnalysis) -> Table:
 
 def causes_of(run: RunAnalysis) -> list[Cause]:
     """Return what costs the step, most costly first, and what to do about each; steps that recur in their place."""
-    findings, recurring = finding_text.listed(run), run.recurring
+    findings, recurring = listed(run), run.recurring
     told = [_cause(one, run, findings) for one in findings]
     at = place(findings, run)
     if at is not None and recurring is not None:
@@ -83,6 +85,9 @@ def causes_of(run: RunAnalysis) -> list[Cause]:
 def _cause(one: Finding, run: RunAnalysis, findings: Sequence[Finding]) -> Cause:
     here, elsewhere = f"{cure_of(one)}{by_itself(one)}", finding_text.todo_elsewhere(one)
     todo = f"{here}. In a loop of your own: {elsewhere}"
+    own = of_one_rank(one, findings)
+    if own is not None and own.remedy is not None and one.remedy is not None and own.remedy.cure == one.remedy.cure:
+        todo = f"the same as for {whose(own)}, on all ranks"
     return Cause(finding_text.priced(one, run, findings), finding_text.because(one), todo)
 
 
@@ -240,9 +245,10 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
     parts = [doubt, rows, again, *telling]
     if first is not None and is_late(first) and not (rows or again):
         parts = [*telling[:1], doubt, *telling[1:]]  # of what all steps tell the profiled ones are no doubt
-    text = " ".join(filter(None, parts))
+    by = order_sentence(answer)
+    text = " ".join(filter(None, [*parts, by]))
     table = findings_table(answer)
-    order = _BY_COST if len(table.rows) > 1 else ""
+    order = _BY_COST if len(table.rows) > 1 and not by else ""
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(
         f"advice-{answer.name}",

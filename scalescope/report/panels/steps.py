@@ -67,7 +67,7 @@ def _recording(runs: Sequence[RunAnalysis]) -> str:
     fewer = fewer_replayed(run)
     of = "of a profiled step"
     if fewer is not None:
-        of = f"of the {milliseconds(fewer.traced_ms)} that {fewer.which}"
+        of = f"of a profiled step, in the mean of {fewer.steps} of the {fewer.of} profiled ones"
     return f"Recording takes {'up to ' * (len(known) > 1)}{milliseconds(taken)} {of} ({run_label(run)})."
 
 

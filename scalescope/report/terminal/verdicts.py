@@ -8,7 +8,7 @@ from scalescope.report.drawing.numbers import capitalized
 from scalescope.report.panels.advice import causes_of
 from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
-from scalescope.report.text import findings as finding_text
+from scalescope.report.text.listed import listed, order_sentence
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.findings.of_rows.recurring import place
@@ -42,8 +42,10 @@ def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> Non
         return
     console.print()
     console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
-    findings = finding_text.listed(run)
+    findings = listed(run)
     at = place(findings, run)
+    if line := order_sentence(run):
+        print_line(console, line, "dim")
     # what the verdict says first comes before all that is priced by such steps; the rows of all steps come before it
     doubtful = (1 if at == 0 else 0) if unsteady and findings else None
     for number, one in enumerate(causes):

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from scalescope.report.drawing.numbers import about, capitalized, milliseconds, percent
 from scalescope.report.text.codes.compute import mostly_compute
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several, rare_steps_of
@@ -12,6 +10,7 @@ from scalescope.report.text.codes.exchanges import bare_communication, exchanged
 from scalescope.report.text.codes.once import is_known_once, once_sentences
 from scalescope.report.text.codes.table import CODES, which_are_long
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
+from scalescope.report.text.late.loading import beside_one_rank
 from scalescope.report.text.late.together import (
     by_itself,
     cost_together,
@@ -22,13 +21,12 @@ from scalescope.report.text.late.together import (
     with_the_others,
 )
 from scalescope.report.text.long import and_then, with_cause
-from scalescope.report.text.of_step import share, step_named
+from scalescope.report.text.of_step import is_told_mean, mean_step, share, step_named
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
 from scalescope.scaling.finding.figures import (
     BETWEEN,
     EXPOSED,
-    EXPOSED_TRANSFER,
     GOES_WITH_IT,
     IDLE,
     IN_STEPS,
@@ -58,7 +56,6 @@ from scalescope.scaling.finding.order import (
     worth_leading,
 )
 from scalescope.scaling.finding.sizes import evened_out
-from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.findings.of_rows.core_waits import UNTOLD_CORES, is_wait_for_cores
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
@@ -132,14 +129,16 @@ def _because(finding: Finding) -> str:
     return told if more is None else f"{told}, and {milliseconds(more)} more {_GOES_WITH.get(finding.code, _WAITS)}"
 
 
-def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int, *, which: str = "") -> str:
+def first_sentence(
+    findings: Sequence[Finding], step_ms: float, ranks: int, *, which: str = "", run: RunAnalysis | None = None
+) -> str:
     """Return the first sentence of a verdict, but for the run's name: of the first finding.
 
-    Where the second finding may as well be the first, or the first one hides behind another, it names both. `which`:
-    see `headline`.
+    Where the second finding may as well be the first, or the first one hides behind another, it names both. `which`
+    and `run`: see `headline`.
     """
     others = [one for one in findings[1:] if one.ms is not None and not one.at_most]  # a bound accuses nobody
-    told = headline(findings[0], step_ms, ranks, alone=not others, which=which)
+    told = headline(findings[0], step_ms, ranks, alone=not others, which=which, run=run)
     if (also := findings[0].also_late) is not None and not is_within_noise(findings[0]):
         same = [one for one in others if also.order == "together" and set(ranks_of(one)) & set(also.ranks)]
         return f"{'; '.join([told.removesuffix('.'), *(f'{subject(one)}: {because(one)}' for one in same)])}."
@@ -188,11 +187,19 @@ def beside_waits(findings: Sequence[Finding]) -> Finding | None:
 
 
 def headline(
-    finding: Finding, step_ms: float, ranks: int, *, alone: bool = True, beside: bool = False, which: str = ""
+    finding: Finding,
+    step_ms: float,
+    ranks: int,
+    *,
+    alone: bool = True,
+    beside: bool = False,
+    which: str = "",
+    run: RunAnalysis | None = None,
 ) -> str:
     """Return what a finding costs a step, in a sentence; `ranks`: of the job; `alone`: nothing else may cost it;
     `beside`: another rank is late for sure, and what this one may cost is no figure to lay beside that one's; `which`:
-    what the step is where it is not the one as run, such as `without recording`, or PROFILED.
+    what the step is where it is not the one as run, such as `without recording`, or PROFILED; `run`: whose it is, which
+    tells of other lengths of its step.
     """
     step = step_named(step_ms, which)
     if finding.code == "profiler_cost":
@@ -240,8 +247,8 @@ def headline(
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {step}"
     if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
-        of_it = f", {percent((finding.ms or 0.0) / steady)} of the {milliseconds(steady)} mean step" if steady else ""
-        whole = f"a step in the mean{of_it}"
+        mean = mean_step(steady, known=is_told_mean(run, finding))
+        whole = "a step in the mean" + (f", {percent((finding.ms or 0.0) / steady)} of the {mean}" if steady else "")
     if (rare := rare_steps_of(finding)) is not None:
         told = f"{which_are_long(finding, rare)}: {milliseconds(finding.ms)} {whole}"
         return f"{told}. No window shows why, nor do so few show how often they come."
@@ -295,20 +302,27 @@ def verb(finding: Finding) -> str:
 
 
 def headline_of_all(
-    findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str, *, which: str = ""
+    findings: Sequence[Finding],
+    step_ms: float,
+    ranks: int,
+    otherwise: str,
+    *,
+    which: str = "",
+    run: RunAnalysis | None = None,
 ) -> Lead:
     """Return the first sentence of a verdict by all its findings, costliest first, and what noise keeps out of it.
 
     What is lost in noise accuses nobody there: what is sure and no trifle beside it is said, or `otherwise`, where the
-    step goes. `which`: see `headline`.
+    step goes. `which`, `run`: see `headline`.
     """
     first = doubtful_above(findings)
     if first is None:
-        return Lead(first_sentence(findings, step_ms, ranks, which=which))
+        return Lead(first_sentence(findings, step_ms, ranks, which=which, run=run))
     sure = worth_leading(findings)
-    doubtful = capitalized(headline(first, step_ms, ranks, beside=is_doubtful_beside(first, findings), which=which))
+    beside = is_doubtful_beside(first, findings)
+    doubtful = capitalized(headline(first, step_ms, ranks, beside=beside, which=which, run=run))
     if sure is not None:
-        return Lead(headline(sure, step_ms, ranks, alone=False, which=which), doubtful)
+        return Lead(headline(sure, step_ms, ranks, alone=False, which=which, run=run), doubtful)
     nobody = "no rank" if first.rank is not None else "nothing"
     return Lead(f"{nobody} stands out from the noise: {otherwise}", doubtful, is_otherwise=True)
 
@@ -346,12 +360,12 @@ def line(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Fi
 
 def priced(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[Finding] = ()) -> str:
     """Return such a line without its reason: who or what costs, and how much of the step."""
-    who = f"{whose(finding)}, " if finding.rank is not None else ""
+    who, beside = f"{whose(finding)}, " if finding.rank is not None else "", beside_one_rank(finding, findings)
     noise = ", within noise" * (is_within_noise(finding) and rare_steps_of(finding) is None)
     size = f": {cost(finding)}{share(finding, run)}{provided(finding)}{noise}" if finding.ms is not None else ""
     if is_doubtful_beside(finding, findings):
         size = f": {up_to(finding)}, within noise"
-    return f"{who}{name(finding)}{size}"
+    return f"{who}{name(finding)}{beside}{size}"
 
 
 def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
@@ -414,26 +428,6 @@ def first_to_do(findings: Sequence[Finding]) -> Finding | None:
 def following(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings of which something is to be gained, in their order."""
     return [one for one in findings if one.ms is not None and one.remedy is not None]
-
-
-def listed(run: RunAnalysis) -> list[Finding]:
-    """Return those of them that are listed: no launching that is as little as any eager step of CPUs has. Transfer that
-    comes first without a cause is one, where it is no less than those.
-    """
-    told = following(told_of(run))
-    sent = bare_transfer(run.findings[0]) if told and run.findings else None
-    if sent is None:
-        return told
-    at = next((at for at, one in enumerate(told) if (one.ms or 0.0) <= (sent.ms or 0.0)), len(told))
-    return [*told[:at], sent, *told[at:]]
-
-
-def bare_transfer(finding: Finding) -> Finding | None:
-    """Return the transfer that a step without a cause loses as a bound, where less of it is what is advised."""
-    sent = next((row for row in finding.evidence if row.name == EXPOSED_TRANSFER), None)
-    if finding.code != "nothing" or sent is None or finding.remedy is None or finding.remedy.cure != "send_less":
-        return None
-    return replace(finding, code="exposed_transfer", ms=sent.ms, fraction=sent.share, at_most=True, evidence=(sent,))
 
 
 def straggler_text(run: RunAnalysis, rank: int) -> str:

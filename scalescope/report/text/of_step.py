@@ -2,12 +2,14 @@
 
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.of_job import SAME, is_step_of_job
+from scalescope.scaling.as_run.of_job import SAME, interval_of_job, is_step_of_job
 from scalescope.scaling.finding.figures import NOT_IN_STEPS
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import has_upper_end, is_now_and_then, is_of_steady_steps
 
 _MEAN, _MEAN_PROFILED, _WITHOUT = "mean", "mean profiled", "without recording"
+#: A mean step that is no farther from the step as run than this, and within its interval, is as long.
+_AS_LONG = 0.03
 #: What a step is called whose length is told once, beside the job's own: how long it is, is not told again.
 PROFILED = "profiled"
 
@@ -15,6 +17,28 @@ PROFILED = "profiled"
 def step_named(step_ms: float, which: str) -> str:
     """Return `140.0 ms step`, with which one it is behind it, or `profiled step` where how long that is, is told."""
     return "profiled step" if which == PROFILED else f"{milliseconds(step_ms)} step {which}".rstrip()
+
+
+def mean_step(mean_ms: float, *, known: bool) -> str:
+    """Return `157.8 ms mean step`, or `mean step` where how long that is, is `known` by a length that is told."""
+    return "mean step" if known else f"{milliseconds(mean_ms)} mean step"
+
+
+def is_told_mean(run: RunAnalysis | None, finding: Finding) -> bool:
+    """Tell whether the mean step that a finding of steady steps is a share of is as long as the step as run, as far as
+    that is known: a second length of one step would be read as another's.
+    """
+    told = run.as_run if run is not None else None
+    if (
+        told is None
+        or told.step_ms is None
+        or not is_of_steady_steps(finding)
+        or not finding.ms
+        or not finding.fraction
+    ):
+        return False
+    mean_ms, step = finding.ms / finding.fraction, interval_of_job(told)
+    return step.low <= mean_ms <= step.high and abs(mean_ms - step.value) <= _AS_LONG * step.value
 
 
 def of_step(run: RunAnalysis, finding: Finding) -> str:
@@ -57,7 +81,9 @@ def share(finding: Finding, run: RunAnalysis | None) -> str:
     told, which = f", {_shares(finding)}", of_step(run, finding) if run is not None else ""
     if not which or not finding.fraction or finding.ms is None:
         return told
-    if which in (_MEAN, _MEAN_PROFILED):  # it is no length that is told elsewhere
+    if which == _MEAN:
+        return f"{told} of the {mean_step(finding.ms / finding.fraction, known=is_told_mean(run, finding))}"
+    if which == _MEAN_PROFILED:  # it is no length that is told elsewhere
         return f"{told} of the {milliseconds(finding.ms / finding.fraction)} {which} step"
     # the profiled ones are others than the job's own, beside whose length theirs is told
     return f"{told} of the {step_named(finding.ms / finding.fraction, PROFILED if which == _WITHOUT else which)}"

@@ -198,4 +198,4 @@ def beside_recurring(run: RunAnalysis) -> str:
         return ""
     if any(row.name in (EXPOSED, IDLE) for row in first.evidence):
         return ""  # which is what is left beside theirs
-    return f"Beside that {headline(first, 0.0, run.world_size)}"
+    return f"Beside that {headline(first, 0.0, run.world_size, run=run)}"

@@ -192,6 +192,8 @@ def _of_parts(run: RunAnalysis) -> _Told:
     if apart:  # … nor is it of these, of which all is but what rows tell
         told.explained.insert(1, f"{_OF_STEPS[run.growing is None]} {lost_clause(run)}.")
         _add_of_lost(run, told)
+    if lengths := step_of_job(run):  # behind the cause, and next to the table, which is of those steps
+        told.explained.append(lengths)
     _add_advice(run, told, loss, unseen=bool(unseen))
     return told
 
@@ -228,7 +230,8 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     share, found = _share_of_compute(run, loss), loss.parts
     shares = f"{share}; {listing(found)}." if found else f"{share}."
     which = _which(run)
-    first = finding_text.headline_of_all(run.findings, loss.step_ms, run.world_size, shares, which=which)
+    ranks = run.world_size
+    first = finding_text.headline_of_all(run.findings, loss.step_ms, ranks, shares, which=which, run=run)
     lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks  # what seems to be idle may be what is missing
     lead = (
         "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost, which=which)
@@ -335,8 +338,8 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         told.explained.append(capitalized(against))
     if uneven := uneven_sentence(run):
         told.explained.insert(0, uneven)
-    for beside in filter(None, (step_of_job(run), instead_of_its_own(run))):
-        told.explained.insert(0, beside)
+    if instead := instead_of_its_own(run):
+        told.explained.insert(0, instead)
     odd = run.unpriced is not None and run.unpriced.code == "other_steps"
     lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks
     if odd or run.quality.unknown_collectives or lacks or run.quality.several_devices:
@@ -397,7 +400,7 @@ def _without_parts(run: RunAnalysis) -> _Told:
     begins_on: int | None = None
     level: Level = "unknown"
     if run.findings and is_of_steady_steps(run.findings[0]):
-        told = finding_text.headline(run.findings[0], 0.0, run.world_size)
+        told = finding_text.headline(run.findings[0], 0.0, run.world_size, run=run)
         best = best_advice(run, "", False)
         advice, begins_on = best.text, best.on_rank
     if run.recurring is not None and is_told(run):
