@@ -28,6 +28,15 @@ _PART: dict[Code, str] = {
 
 
 @dataclass(frozen=True)
+class InAll:
+    """What a rank costs by all of a job's steps where the profiled ones show it to do so much more or less: which share
+    of a step that is, and of how many steps."""
+
+    share: float
+    steps: int
+
+
+@dataclass(frozen=True)
 class LateRank:
     """The rank that is late, or several alike, what the first finding says that each does beyond the others, ms a step,
     and which part that is of.
@@ -38,6 +47,7 @@ class LateRank:
     part: str
     ms: float
     activities: tuple[str, ...]  # kernels that it alone runs
+    in_all: InAll | None = None  # what all steps tell that it costs, where that is another length
 
 
 def late_rank(run: RunAnalysis) -> LateRank | None:
@@ -55,7 +65,17 @@ def late_rank(run: RunAnalysis) -> LateRank | None:
     part = _PART[first.code]
     ms = min(_extra_ms(first), *(one.part_ms(part) for one in own))
     names = tuple(row.name for row in first.evidence if row.kind == "activity") if first.code == "own_work" else ()
-    return LateRank(ranks, first.code, part, ms, names) if ms > 0 else None
+    # what it computes longer is not what mending that saves
+    in_all = _in_all(first, ms) if part != "compute" else None
+    return LateRank(ranks, first.code, part, ms, names, in_all) if ms > 0 else None
+
+
+def _in_all(finding: Finding, ms: float) -> InAll | None:
+    """Return what all steps tell that a cause costs where what the profiled ones show of it, `ms`, is none such."""
+    row = next((row for row in finding.evidence if row.name == LATE), None)
+    if row is None or row.value is None or not finding.fraction or finding.low_ms is None or finding.high_ms is None:
+        return None
+    return None if finding.low_ms <= ms <= finding.high_ms else InAll(finding.fraction, round(row.value))
 
 
 def splits_of(run: RunAnalysis) -> list[Split]:
