@@ -65,7 +65,7 @@ def test_a_file_gets_the_answer_and_the_tables_stay_on_the_terminal(
 ) -> None:
     assert front_door.main(["analyze", str(TRACES), "--json", str(tmp_path / "a.json")]) == 0
     assert json.loads((tmp_path / "a.json").read_text())["kind"] == "run"
-    assert "Where a step goes, a rank" in capsys.readouterr().out
+    assert "Where a profiled step goes, recording included, a rank" in capsys.readouterr().out
 
 
 def test_answers_of_the_other_verbs(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def test_the_step_as_run_is_the_jobs_own_and_the_parts_of_another_have_another_n
     print_run(answer, Console(file=(shown := StringIO()), width=400))
     text = shown.getvalue()
     assert "Where a profiled step goes without recording, a rank" in text and "Parallel efficiency without" in text
-    assert step_of_job(answer) in run_verdict(answer).sentences[0]
+    assert run_verdict(answer).sentences[-1] == step_of_job(answer)
     labels = [one.label for one in _run_figures(answer)]
     assert "compute without recording" in labels
     of_job = interval_of_job(told)
