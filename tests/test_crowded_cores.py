@@ -9,8 +9,9 @@ from scalescope.records.steps.worker_times import WorkerTime
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding.finding import Finding
-from scalescope.scaling.finding.order import own_ms
+from scalescope.scaling.finding.figures import MAY_BE_OTHERS, WORKERS_CORES
+from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.order import own_ms, ranked
 from scalescope.scaling.findings import add
 from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.findings.derived import keep
@@ -114,3 +115,20 @@ def test_workers_make_ranks_wait_for_cores_no_longer_than_they_use_them(tmp_path
     answer.worker_times = answer.worker_times[:1]  # of one rank's nothing follows for all
     keep(answer, [before])
     assert only(answer).ms == before.ms
+
+
+@pytest.mark.parametrize(("cores", "first"), [(0.04, "unfused_optimizer"), (0.9, "data_loading")])
+def test_batches_that_workers_have_ready_are_no_more_of_a_fault_than_what_all_ranks_compute(
+    cores: float, first: str
+) -> None:
+    """*Loading data costs 12.8 ms* led healthy jobs, of which 5.4 were waits, before an optimizer's 7.8."""
+    loading = Finding(
+        code="data_loading", ms=12.8, low_ms=4.3, high_ms=20.6, fraction=0.09, backed="replay",
+        evidence=(
+            EvidenceRow(kind="figure", name="ranks", value=2.0),
+            EvidenceRow(kind="figure", name=MAY_BE_OTHERS, ms=6.4),
+            EvidenceRow(kind="figure", name=WORKERS_CORES, value=2 * cores),
+        ),
+    )  # fmt: skip
+    unfused = Finding(code="unfused_optimizer", ms=7.8, low_ms=4.3, high_ms=10.4, fraction=0.05, backed="replay")
+    assert [one.code for one in ranked([loading, unfused])][0] == first

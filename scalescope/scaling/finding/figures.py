@@ -1,6 +1,9 @@
 """The names of evidence that decides something: what wrote a row, and who reads it, agree by these."""
 
 LOADER_WORKERS = "loader_workers"  # the figure that loaders have worker processes: what ranks wait for batches, ms
+#: Evidence of how many cores a rank's child processes used in the mean, or all ranks' together: then it is known that
+#: they have them.
+WORKERS_CORES = "workers_cores"
 MAY_BE_OTHERS = "may_be_others"  # what of a cost may as well have other reasons, ms: half of what may go with it
 MAY_BE_OTHERS_UP_TO = "may_be_others_up_to"  # … and all that may go with it, where that is not twice as much
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.

@@ -19,9 +19,14 @@ from scalescope.scaling.finding.figures import (
     PASSES,
     STEADY_STEPS,
     WAITS_BESIDES,
+    WORKERS_CORES,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, ranks_of
 from scalescope.scaling.finding.sizes import ZERO_MS
+
+#: From so much of a core on a worker is told to use it: who computes all the while has two thirds of one beside two
+#: threads on two cores, and less beside others.
+BUSY_WORKER = 1 / 3
 
 
 def has_upper_end(finding: Finding) -> bool:
@@ -79,6 +84,17 @@ def is_interrupted_everywhere(finding: Finding) -> bool:
     """Tell whether a finding is of all hosts, that stand still where somebody else has their cores."""
     cure = finding.remedy.cure if finding.remedy is not None else None
     return finding.code == "host_starved" and not ranks_of(finding) and cure == "free_cores"
+
+
+def is_of_resting_workers(finding: Finding) -> bool:
+    """Tell whether loading is of workers that all ranks have, and that rest: batches are ready, and to take them over
+    costs what it does.
+    """
+    row = next((one for one in finding.evidence if one.name == WORKERS_CORES), None)
+    ranks = next((one.value for one in finding.evidence if one.name == "ranks"), None)
+    if finding.code != "data_loading" or ranks_of(finding) or row is None or row.value is None or not ranks:
+        return False
+    return row.value < BUSY_WORKER * ranks
 
 
 def is_of_its_machine(finding: Finding) -> bool:

@@ -20,6 +20,7 @@ from scalescope.scaling.finding.kinds import (
     is_no_fault,
     is_of_all_alike,
     is_of_its_machine,
+    is_of_resting_workers,
     is_within_noise,
 )
 
@@ -303,12 +304,17 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
             weight(fault)
             for fault in sure
             if fault is not one
-            and not (fault.code in COMPUTED_BY_ALL and one.code in COMPUTED_BY_ALL)  # neither is a fault
+            and not (one.code in COMPUTED_BY_ALL and _is_no_fault_either(fault))
             and can_cost_ms(fault) >= (of_all if fault.rank is None or is_of_its_machine(fault) else of_rank) * own
         ]
         return -min([own, *before]), True, -own
 
     return sorted(findings, key=key)
+
+
+def _is_no_fault_either(one: Finding) -> bool:
+    """Tell whether it is what all ranks do alike as well, where nobody is to blame: the costlier one comes first."""
+    return one.code in COMPUTED_BY_ALL or is_of_resting_workers(one)
 
 
 def hiding(findings: Sequence[Finding]) -> Finding | None:

@@ -39,12 +39,13 @@ from scalescope.scaling.finding.figures import (
     READ_VALUES,
     SHOWN_BY_WAITS,
     STOOD_BEFORE,
+    WORKERS_CORES,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.kinds import is_of_one_step
 from scalescope.scaling.findings.of_rows.core_waits import COMES_BACK, SINCE_STEP, is_wait_for_cores
 from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, ON_CPU
-from scalescope.scaling.findings.of_rows.own_workers import WORKERS_CORES, WORKERS_MAY_HAVE, waits_for_workers
+from scalescope.scaling.findings.of_rows.own_workers import WORKERS_MAY_HAVE, waits_for_workers
 
 #: Of what lasts so many times as long as it costs, most is no matter of what it is told of.
 _MUCH_MORE = 2

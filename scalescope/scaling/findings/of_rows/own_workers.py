@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding.codes import Cure
-from scalescope.scaling.finding.figures import LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO
+from scalescope.scaling.finding.figures import LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, WORKERS_CORES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
-from scalescope.scaling.finding.kinds import is_now_and_then
+from scalescope.scaling.finding.kinds import BUSY_WORKER, is_now_and_then
 from scalescope.scaling.finding.order import LITTLE, own_ms, ranked, weight
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.findings.prices.may_go import may_go_ms
@@ -20,11 +20,8 @@ from scalescope.scaling.rank.loading import from_workers
 #: Evidence that a rank's (`value`) loader workers may have the cores that are waited for: `ms` is what its loading
 #: costs.
 WORKERS_MAY_HAVE = "workers_may_have"
-#: Evidence of how many cores that rank's child processes used in the mean: then it is known that they have them.
-WORKERS_CORES = "workers_cores"
-#: From so much of a core on they are told to use it: who computes all the while has two thirds of one beside two
-#: threads on two cores, and less beside others. Who neither has so much as the other nor waits for it hardly computes.
-_HAVE_IT, _HARDLY = 1 / 3, 0.1
+#: Who neither has so much of a core nor waits for it hardly computes.
+_HARDLY = 0.1
 #: Cures of waits of which nobody known has the cores.
 _UNKNOWN: frozenset[Cure] = frozenset({"free_cores", "core_for_rank"})
 #: Loading that costs so much of what is waited for leads: the one is sure, and the other may be its doing.
@@ -92,7 +89,7 @@ def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list
     if own is not None and own.waiting is not None and own.cores + own.waiting < _HARDLY:
         return list(findings)
     rows = [EvidenceRow(kind="figure", name=WORKERS_MAY_HAVE, ms=slow.ms, value=float(slow.rank or 0))]
-    if own is not None and own.cores >= _HAVE_IT:
+    if own is not None and own.cores >= BUSY_WORKER:
         rows.append(EvidenceRow(kind="figure", name=WORKERS_CORES, value=own.cores))
     evidence = (*(one for one in starved.evidence if one.name not in (WORKERS_MAY_HAVE, WORKERS_CORES)), *rows)
     told = [replace(one, evidence=evidence) if one is starved else one for one in findings]
