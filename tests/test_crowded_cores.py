@@ -131,4 +131,4 @@ def test_batches_that_workers_have_ready_are_no_more_of_a_fault_than_what_all_ra
         ),
     )  # fmt: skip
     unfused = Finding(code="unfused_optimizer", ms=7.8, low_ms=4.3, high_ms=10.4, fraction=0.05, backed="replay")
-    assert [one.code for one in ranked([loading, unfused])][0] == first
+    assert next(one.code for one in ranked([loading, unfused])) == first
