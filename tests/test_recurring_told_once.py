@@ -20,8 +20,8 @@ from scalescope.report.top.colours import meaning
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding.figures import EXPOSED, IDLE
-from scalescope.scaling.finding.finding import Finding, Remedy
+from scalescope.scaling.finding.figures import EXPOSED, IDLE, LATE
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.of_rows.recurring import lead_before_launching, leads, without_recurring
 from scalescope.scaling.found import as_whatif
 from tests.gloo_traces import GlooJob
@@ -269,3 +269,18 @@ def test_a_colour_goes_by_the_step_that_is_shown_and_throughput_with_the_longer_
     assert shown["throughput with the longer steps"] == pytest.approx(
         shown["throughput, between the longer steps"] * 145.2 / 161.3, rel=0.02
     )
+
+
+@pytest.mark.parametrize(("ms", "rank", "kept"), [(24.0, 0, False), (24.0, 1, True), (60.0, 0, True)])
+def test_a_rank_that_is_late_by_those_steps_is_not_late_for_a_reason_that_no_window_shows(
+    tmp_path: Path, ms: float, rank: int, kept: bool
+) -> None:
+    """*Rank 1 costs 60.0 ms: by all 30 steps it comes later, and no window shows why* stood before *every 6th step
+    takes 306 ms longer, for what rank 1 does*.
+    """
+    answer = _answer(tmp_path)  # of 120 ms in every 6th step of rank 0
+    late = Finding(
+        code="unsteady", rank=rank, ms=ms, low_ms=ms - 1, high_ms=ms + 1, fraction=0.2, backed="measured",
+        evidence=(EvidenceRow(kind="figure", name=LATE, ms=ms, value=80.0),), remedy=Remedy(cure="profile_longer"),
+    )  # fmt: skip
+    assert (late in without_recurring([late], answer)) is kept

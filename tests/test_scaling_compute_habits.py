@@ -10,6 +10,7 @@ from scalescope.hardware.peaks import find_peak
 from scalescope.report.advice.first import best_advice
 from scalescope.report.text.findings import because, first_sentence
 from scalescope.scaling.finding.figures import (
+    BESIDES,
     DOUBLE_PRECISION,
     FULL_PRECISION,
     LAYOUT_CONVERSIONS,
@@ -185,3 +186,14 @@ def test_what_narrower_numbers_give_back_is_bounded_by_the_devices_peaks() -> No
     assert given_back_ms(times, find_peak("NVIDIA H200")) == pytest.approx(10 * (1 - 67 / 989) + 3)
     assert given_back_ms(times, find_peak("NVIDIA GeForce RTX 4090")) is None
     assert given_back_ms(times, None) is None
+
+
+def test_a_hundredth_of_one_host_on_shared_cores_is_no_headline_unless_it_is_counted() -> None:
+    """*Rank 0 costs 0.94 ms of the 75.1 ms step: its host does nothing for 0.79 ms before aten::add_* led a healthy job
+    of two CPU ranks, by three steps of 3,461 operators.
+    """
+    stall = msgspec.structs.replace(at_most(1.3), code="host_stall", rank=0, at_most=False)
+    assert are_little_at_most([stall], 100.0, on_cpus=True) and not are_little_at_most([stall], 100.0)
+    assert not are_little_at_most([msgspec.structs.replace(stall, ms=2.3)], 100.0, on_cpus=True)
+    counted = msgspec.structs.replace(stall, evidence=(EvidenceRow(kind="figure", name=BESIDES, calls=3.0),))
+    assert not are_little_at_most([counted], 100.0, on_cpus=True)

@@ -54,7 +54,14 @@ def scene_of(
         rank: SimpleNamespace(loads=dict(zip(numbers, counted[rank], strict=True)) if counted else {})
         for rank in side.ranks
     }
-    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph, records=records), step_ms=step_ms)
+    own = [
+        SimpleNamespace(rank=rank, step=numbers[step], window_ms=one.work_ns.sum() / 1e6, exposed_transfer_ms=0.0,
+                        exposed_wait_ms=0.0, exposed_unsplit_ms=0.0)
+        for (rank, step), one in launches.items()
+    ]  # fmt: skip
+    analysis = SimpleNamespace(steps=own, ranks=[])
+    replayer = SimpleNamespace(graph=graph, records=records)
+    return SimpleNamespace(side=side, replayer=replayer, step_ms=step_ms, analysis=analysis)
 
 
 def by_turns() -> Candidate:
@@ -91,6 +98,16 @@ def test_shapes_count_loads_that_take_turns_though_one_rank_has_more_in_most_ste
     lost = [abs(one - two) / 2 / 800 * 9 for one, two in zip(*drawn, strict=True)]
     assert found.gain_ms is not None and found.gain_ms[0] == pytest.approx(sum(lost) / 7, rel=0.01)
     assert [row.value for row in found.evidence if row.name == "late_rank"] == [0, 1]
+
+
+def test_a_window_s_last_step_counts_though_nothing_tells_how_long_it_is() -> None:
+    """Of lengths that both ranks draw 3 steps were recorded, and *no single cause of it is found* was told."""
+    drawn = [[867, 750, 717], [464, 680, 843]]
+    scene = scene_of([[load / 700 for load in own] for own in drawn], counted=drawn)
+    scene.side.steps = scene.side.steps[:2]
+    (found,) = with_differing_load(scene, [by_turns()])
+    assert found.code == "alternating_load" and found.gain_ms is not None
+    assert found.gain_ms[0] == pytest.approx(9 * (867 - 464 + 750 - 680) / 4 / 700, rel=0.01)
 
 
 def test_what_shapes_count_alike_takes_no_turns_however_long_it_takes() -> None:

@@ -47,16 +47,21 @@ def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]
     launches, or all of a kind, are longer.
     """
     ranks, steps = list(scene.side.ranks), list(scene.side.steps)
-    if len(ranks) < 2 or len(steps) < _LEAST_STEPS:
+    if len(ranks) < 2:
         return None
-    products, whole = _times(scene, ranks, steps)
     numbers = scene.replayer.graph.step_numbers
     counted = counted_loads(scene.replayer.records, ranks, [numbers[step] for step in steps])
-    if counted is not None and not counted.differing.any():
+    # a window's last step, which no next one bounds, tells what it multiplies all the same
+    every = counted_loads(scene.replayer.records, ranks, numbers)
+    if every is not None and not every.differing.any():
         return None  # what some take longer for is no load
-    if counted is not None and counted.take_turns:
-        most = dict(zip(ranks, counted.most, strict=True))
-        return _candidate(scene, counted.lost_ms(whole), counted.elements, most, COUNTED_LOADS)
+    if counted is not None and every is not None and every.take_turns:
+        most = dict(zip(ranks, every.most, strict=True))
+        taken = _by_themselves(scene, ranks, [numbers[step] for step in steps])
+        return _candidate(scene, counted.lost_ms(taken), every.elements, most, COUNTED_LOADS)
+    if len(steps) < _LEAST_STEPS:
+        return None
+    products, whole = _times(scene, ranks, steps)
     if products.shape[-1] < _PRODUCTS:
         return None
     least = products.min(axis=(0, 1))
@@ -103,6 +108,20 @@ def _candidate(
         evidence=(EvidenceRow(kind="figure", name=name, value=float(loads.max() / loads.min())), *late),
         remedy=Remedy(cure="even_out"),
     )
+
+
+def _by_themselves(scene: Scene, ranks: Sequence[int], numbers: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return how long each rank is busy in each step with what no other rank holds up, ns of the step as run.
+
+    More to compute is more launches, too, of a loop over time: what all have in common would leave these out.
+    """
+    own = {
+        (one.rank, one.step): one.window_ms - one.exposed_transfer_ms - one.exposed_wait_ms - one.exposed_unsplit_ms
+        for one in scene.analysis.steps
+    }
+    taken = np.array([[own.get((rank, number), 0.0) for number in numbers] for rank in ranks])
+    window = max((one.window_ms / max(1, one.steps) for one in scene.analysis.ranks), default=0.0)
+    return np.asarray(1e6 * taken * (min(1.0, scene.step_ms / window) if window else 1.0))
 
 
 def _is_own(times: npt.NDArray[np.float64], at: int) -> bool:

@@ -39,7 +39,8 @@ def without_recurring(findings: Sequence[Finding], analysis: RunAnalysis) -> lis
     same = [one for one in findings if _is_what_they_do(one, found, analysis)]
     if same:
         analysis.recurring = replace(found, doing=same[0])
-    return [one for one in findings if one not in same and not _is_their_time(one, found, analysis)]
+    theirs = [one for one in findings if _is_their_time(one, found, analysis) or _is_late_by_them(one, found)]
+    return [one for one in findings if one not in same and one not in theirs]
 
 
 def leads(run: RunAnalysis) -> bool:
@@ -129,6 +130,12 @@ def _is_what_they_do(one: Finding, found: RecurringSteps, analysis: RunAnalysis)
         return False
     held = {split.step for split in analysis.steps if one.rank in (split.rank, None)}
     return steps_of(one, analysis) == {step for step in held if found.begins_in(step)}
+
+
+def _is_late_by_them(one: Finding, found: RecurringSteps) -> bool:
+    """Tell whether a rank is late by all steps, for a reason that no window shows, and most of that is theirs."""
+    unknown = one.code == "unsteady" and is_late(one) and one.rank is not None and one.rank == found.rank
+    return unknown and found.mean_ms >= _MOST_OF_IT * (one.ms or 0.0)
 
 
 def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -> bool:
