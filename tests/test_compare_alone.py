@@ -119,6 +119,9 @@ def test_no_cause_is_named_that_noise_or_the_other_side_may_have_as_well(tmp_pat
     assert alone("host_stall", at_most=True) == alone("host_stall", low_ms=-0.5) == alone("unsteady") == 0
     assert alone("host_stall", there=3.0) == 0, "on whatever rank"
     assert alone("host_starved") == alone("late_bucket") == 0, "on CPUs others on its cores may make these"
+    assert alone("unfused_optimizer") == alone("batch_preparation") == 0, "which are told from a share of the step on"
+    little = msgspec.structs.replace(stall(1, 0.1), low_ms=0.05, high_ms=0.15)
+    assert not compared(([calm], [late]), {"calm": nothing, "late": [little]}).alone, "of a host on shared cores"
     repeats = ([calm], [late, later])
     assert not compared(repeats, {"calm": nothing, "late": [stall(1, 4.0)], "later": nothing}).alone
     assert compared(repeats, {"calm": nothing, "late": [stall(1, 4.0)], "later": [stall(1, 4.1)]}).alone

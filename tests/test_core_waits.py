@@ -21,6 +21,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding.figures import AT_LEAST, BESIDES, BY_TURNS, LOCK_WAITS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.order import worth_telling
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.run import _add_own_threads
 from scalescope.scaling.verdicts.step_rows.steady import add_steps
@@ -161,6 +162,15 @@ def test_loading_leads_the_waits_for_cores_that_its_slow_workers_may_make() -> N
         assert first.code == "host_starved" and "rank 1's loader" not in because(first)
 
 
+def test_hosts_that_are_all_interrupted_are_not_told_again_of_one_of_them() -> None:
+    """*Starved hosts cost 5.6 ms (5.0 to 5.9)* and *rank 1 may cost 5.6 ms (0.0 to 6.0), or nothing* were one time."""
+    everyone = Finding(code="host_starved", ms=5.6, low_ms=5.0, high_ms=5.9, fraction=0.06, backed="replay",
+                       remedy=Remedy(cure="free_cores"))  # fmt: skip
+    more = msgspec.structs.replace(everyone, rank=1, low_ms=0.0)
+    assert worth_telling([everyone, more], on_cpus=True) == [everyone]
+    assert worth_telling([more], on_cpus=True) == [more]
+
+
 @pytest.mark.parametrize(
     ("waits", "activity"),
     [
@@ -182,6 +192,9 @@ def test_what_is_known_of_who_has_the_cores_is_said() -> None:
     many = told(rows(BESIDE_OTHERS), [], cores=(8, 2)).findings[0]
     assert many.remedy is not None and (many.remedy.cure, many.remedy.size) == ("fewer_threads", 1.0)
     assert because(many) == "the hosts could run, and wait for a core: 8 threads compute on 2 cores"
+    single = told(rows(BESIDE_OTHERS), [], cores=(2, 1)).findings[0]  # *one thread a rank* was the advice, as they had
+    assert single.remedy is not None and single.remedy.cure == "cores_for_ranks"
+    assert "they are more than the cores that they may run on" in cure_text(single.remedy)
     alone = told(rows([[2.0, 60.0 + at % 3] for at in range(60)]), [], cores=None).findings[0]
     assert alone.rank == 1
     assert because(alone) == (

@@ -22,6 +22,7 @@ from scalescope.report.views import (
     waterfall_steps,
 )
 from scalescope.scaling.answer import Advice, RunAnalysis
+from scalescope.scaling.finding.codes import TOO_MANY_THREADS
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.order import weight
 from scalescope.scaling.findings.derived import is_compiled
@@ -77,7 +78,7 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if unsplit or (first is None and run.quality.left_out_ranks):
         return BestAdvice(f"{PROFILE_ALL.format(which=which_ranks(run))}.")
     if is_doubtful(run):
-        if first is not None and first.remedy is not None and first.remedy.cure == "fewer_threads":
+        if first is not None and first.remedy is not None and first.remedy.cure in TOO_MANY_THREADS:
             # the job's own threads are why steps differ, on a machine as quiet as any
             return BestAdvice(f"{cure_text(first.remedy)}; then {measure_again([run])}.", finding=first)
         alone = f". Of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
@@ -180,7 +181,7 @@ def _is_same(best: BestAdvice) -> bool:
 def _knows_who(best: BestAdvice) -> bool:
     """Tell whether that advice knows who has the cores (Python's threads, a loader's workers), or what binds a rank."""
     remedy = best.finding.remedy if best.finding is not None and _is_same(best) else None
-    return remedy is not None and remedy.cure not in ("free_cores", "core_for_rank", "fewer_threads")
+    return remedy is not None and remedy.cure not in ("free_cores", "core_for_rank", *TOO_MANY_THREADS)
 
 
 def _of_traces(

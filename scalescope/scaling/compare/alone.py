@@ -17,11 +17,13 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, RecurringChange, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.spread import least_spread_of, spread_of
-from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_of_one_step
+from scalescope.scaling.finding.order import is_trifle_of_a_host
 from scalescope.scaling.findings.candidate import share_ms
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
+from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.reference import (
     beside_reference,
     is_counted,
@@ -135,7 +137,10 @@ def _in_all(
         [
             one
             for one in beside_reference(run.findings, references)
-            if _is_told(run, one, counted=counted, more_calls=more_calls)
+            # what all ranks compute alike is told from a share of the step on: a step that is shorter has it as well
+            if one.code not in COMPUTED_BY_ALL
+            and not (run.activity == "cpu" and is_trifle_of_a_host(one, mean_step_ms(run, "window")))
+            and _is_told(run, one, counted=counted, more_calls=more_calls)
         ]
         for run in mine
     ]

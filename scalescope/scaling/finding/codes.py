@@ -63,6 +63,7 @@ Cure = Literal[
     "core_for_thread",  # of a rank's own process, which takes turns with the loop
     "free_interpreter",  # of what another thread of the process computes in Python
     "fewer_threads",
+    "cores_for_ranks",  # that compute with a thread each, and are more than the cores that they may run on
     "cheaper_workers",  # of loaders, on the cores that ranks compute on
     "compile",
     "whole_tensors",  # in place of a loop of Python over their elements, rows, or over many of them
@@ -107,6 +108,8 @@ Cure = Literal[
 
 #: What all ranks compute alike at length: none of what a step loses beside its compute, and no fault of any.
 COMPUTED_BY_ALL: tuple[Code, ...] = ("unfused_optimizer", "batch_preparation")
+#: What mends more threads that compute than cores.
+TOO_MANY_THREADS: tuple[Cure, ...] = ("fewer_threads", "cores_for_ranks")
 #: What spreads over all ranks what one of them has more of.
 EVENS_OUT: tuple[Cure, ...] = ("even_out", "even_out_lengths")
 #: What devices do: it is there whatever recording costs the hosts.

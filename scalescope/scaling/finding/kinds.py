@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.scaling.finding.codes import COMPUTED_BY_ALL
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, TOO_MANY_THREADS
 from scalescope.scaling.finding.figures import (
     AT_LEAST,
     BESIDES,
@@ -66,7 +66,7 @@ def is_known(finding: Finding) -> bool:
     """Tell whether a cause is known to be there of which its trace tells but what that costs at least."""
     if any(row.name == CORES_BY_TURNS for row in finding.evidence):
         return True
-    return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
+    return finding.remedy is not None and finding.remedy.cure in TOO_MANY_THREADS
 
 
 def is_certain(finding: Finding) -> bool:

@@ -10,7 +10,7 @@ from scalescope.scaling.finding.figures import (
     MAY_BE_OTHERS,
     UNFUSED_OPTIMISER,
 )
-from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import (
     has_upper_end,
     is_all_of_it,
@@ -61,8 +61,11 @@ def worth_telling(findings: Sequence[Finding], *, on_cpus: bool = False) -> list
     """Return findings but for those that are lost in noise and, even so, far below the largest that is not.
 
     What costs little or nothing, as far as is known, is told all the same where it was seen: a rank's host that
-    launches for a device and stands still in each step, for long. Who computes is interrupted anyway.
+    launches for a device and stands still in each step, for long. Who computes is interrupted anyway; and where all
+    hosts are for sure, that one of them is more of it, which may be noise, is the same time once more.
     """
+    everywhere = any(one.code == "host_starved" and not ranks_of(one) and _is_fault(one) for one in findings)
+    findings = [one for one in findings if not (everywhere and one.code == "host_starved" and is_lost_in_noise(one))]
     largest = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
     least = _FAR_BELOW * largest
     return [
@@ -171,7 +174,7 @@ def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: 
     told = [one for one in findings if one.code != "nothing"]
     if on_cpus:
         told = [one for one in told if not (is_lost_in_noise(one) and (one.ms or 0.0) < noise_ms)]
-        told = [one for one in told if not (_is_trifle(one, step_ms) or _is_trifle_of_a_host(one, step_ms))]
+        told = [one for one in told if not (_is_trifle(one, step_ms) or is_trifle_of_a_host(one, step_ms))]
     return all(_is_little(one, max(little_ms, _little_between_ms(one, step_ms) if on_cpus else 0.0)) for one in told)
 
 
@@ -201,7 +204,7 @@ def _is_trifle(one: Finding, step_ms: float) -> bool:
     return is_trifle_on_cpus(max(one.ms or 0.0, one.high_ms or 0.0) if one.at_most else weight(one), step_ms)
 
 
-def _is_trifle_of_a_host(one: Finding, step_ms: float) -> bool:
+def is_trifle_of_a_host(one: Finding, step_ms: float) -> bool:
     """Tell whether one rank's host is late by so little that threads which take turns on its cores may make it so: a
     place among thousands of operators has it in each of a few steps by chance.
     """

@@ -125,6 +125,11 @@ CURES: dict[Cure, CureText] = {
         "OMP_NUM_THREADS={size:g} for each rank where it is launched, or torch.set_num_threads({size:g}) in its "
         "script, which goes before it",
     ),
+    "cores_for_ranks": CureText(
+        "give each rank a core of its own: they are more than the cores that they may run on",
+        "undo what binds them (taskset -pc shows it; numactl, a container's cpuset, Slurm's --cpus-per-task), or start "
+        "fewer ranks there",
+    ),
     "cheaper_workers": CureText(
         "make the batches of the loaders' workers cheaper, or give the ranks more cores",
         "batches that are prepared once and kept, or ahead of training; cheaper transforms, smaller images",

@@ -7,7 +7,7 @@ others; it costs at least what each launch takes beyond its shortest one, on any
 
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.codes import TOO_MANY_THREADS, Cure
 from scalescope.scaling.finding.figures import LOADER_WORKERS
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.finding.kinds import is_by_turns, is_counted
@@ -15,7 +15,7 @@ from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 
 #: What is done where the ranks' threads, or their loaders' workers, take turns on their cores.
-_TURNS_ON_CORES: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
+_TURNS_ON_CORES: frozenset[Cure] = frozenset({*TOO_MANY_THREADS, "cheaper_workers"})
 
 
 def oversubscribed(scene: Scene) -> Iterator[Candidate]:
@@ -31,8 +31,14 @@ def oversubscribed(scene: Scene) -> Iterator[Candidate]:
             EvidenceRow(kind="figure", name="cores", value=float(cores.cores)),
         ),
         at_least=True,
-        remedy=Remedy(cure="fewer_threads", size=float(max(1, cores.cores // cores.ranks))),
+        remedy=fewer_threads(cores.threads, cores.ranks, cores.cores),
     )
+
+
+def fewer_threads(threads: int, ranks: int, cores: int) -> Remedy:
+    """Return what mends so many threads, of so many ranks, on fewer cores: a rank that has one cannot do with less."""
+    cure: Cure = "fewer_threads" if threads > ranks else "cores_for_ranks"
+    return Remedy(cure=cure, size=float(max(1, cores // max(1, ranks))))
 
 
 def without_its_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:

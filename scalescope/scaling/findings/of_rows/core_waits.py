@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from scalescope.records.steps.core_waits import WAITS_FOR_CORES
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
-from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.codes import TOO_MANY_THREADS, Cure
 from scalescope.scaling.finding.figures import (
     BOUND_CORES,
     IN_STEPS,
@@ -22,6 +22,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import is_certain
 from scalescope.scaling.finding.order import ranked, weight
 from scalescope.scaling.findings.candidate import WORTH_SAYING
+from scalescope.scaling.findings.detectors.oversubscribed import fewer_threads
 from scalescope.scaling.findings.prices.may_go import without_others
 
 #: Evidence that ranks, ready to run, wait for a core: `ms` in the mean of `value` steady steps, of who waits most.
@@ -31,7 +32,7 @@ SINCE_STEP = "since_step"
 #: Evidence where nothing is found on CPUs: whether ranks wait for cores, which count as compute, nothing tells.
 UNTOLD_CORES = "waits_for_cores_untold"
 #: What is known of who takes turns on the cores says more than for how long ranks wait for them.
-_KNOWN: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
+_KNOWN: frozenset[Cure] = frozenset({*TOO_MANY_THREADS, "cheaper_workers"})
 
 #: Steps are longer for waits for cores that are so much of what they take longer.
 _WHY_LONGER = 0.5
@@ -119,7 +120,7 @@ def _are_its_waits(one: Finding, own: Finding) -> bool:
 
 def _is_of_threads(one: Finding) -> bool:
     """Tell whether a finding is of the job's own threads that take turns, and one a rank is to be left of them."""
-    cured = one.remedy is not None and one.remedy.cure == "fewer_threads" and one.remedy.size == 1
+    cured = one.remedy is not None and one.remedy.cure in TOO_MANY_THREADS and one.remedy.size == 1
     return cured and one.rank is None and one.at_least
 
 
@@ -225,7 +226,8 @@ def _finding(waits: CoreWaits) -> Finding:
             EvidenceRow(kind="figure", name=f"{OWN_THREAD} {waits.own_thread}", value=waits.own_thread_cores)
         )
     if waits.has_too_many_threads and waits.cores is not None:
-        remedy = Remedy(cure="fewer_threads", size=float(max(1, waits.cores // max(1, len(waits.profiled_ms)))))
+        ranks = max(1, len(waits.profiled_ms))
+        remedy = fewer_threads(waits.threads or ranks + 1, ranks, waits.cores)
     # what is waited for behind the last rank's first wait for the others may hold the step up, or lie behind transfer:
     # neither end is likelier
     ms = waits.ms if waits.held_up_ms is None else (max(waits.low_ms, min(waits.held_up_ms, waits.ms)) + waits.ms) / 2
@@ -251,6 +253,6 @@ def _finding(waits: CoreWaits) -> Finding:
         backed="measured",
         at_most=may_be_own,
     )
-    if waits.rank is not None or remedy.cure != "fewer_threads" or remedy.size != 1 or not _are_many(waits):
+    if waits.rank is not None or remedy.cure not in TOO_MANY_THREADS or remedy.size != 1 or not _are_many(waits):
         return found
     return _by_loops(replace(found, ms=None, high_ms=None, fraction=None), waits)

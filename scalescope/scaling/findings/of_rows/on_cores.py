@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from scalescope.scaling.answer import Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import Split
-from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.codes import TOO_MANY_THREADS, Cure
 from scalescope.scaling.finding.figures import CORES_BY_TURNS
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import is_lost_in_noise
 
 #: What mends waits for cores that the ranks compute on.
 _FOR_CORES: frozenset[Cure] = frozenset(
-    {"free_cores", "core_for_rank", "more_cores_for_rank", "core_for_thread", "fewer_threads"}
+    {"free_cores", "core_for_rank", "more_cores_for_rank", "core_for_thread", *TOO_MANY_THREADS}
 )
 #: An efficiency that is less by no more than this is told alone.
 _WORTH_SAYING = 0.01
@@ -102,7 +102,7 @@ def _takes_for_sure(one: Finding) -> float:
     """Return the share of the profiled step that turns on cores take for sure: without them all compute fits into the
     rest. Threads that a loop waits for wait for cores as well, which its own rows do not tell.
     """
-    turns = one.remedy is not None and one.remedy.cure == "fewer_threads"
+    turns = one.remedy is not None and one.remedy.cure in TOO_MANY_THREADS
     turns = turns or any(row.name == CORES_BY_TURNS for row in one.evidence)
     if not turns or one.at_most or not one.ms or one.fraction is None:
         return 0.0
