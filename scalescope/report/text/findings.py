@@ -383,7 +383,8 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
     if finding.ms is not None:
         gain = cost(brings)
         if finding.remedy.lacks_cores and not brings.at_most:
-            gain, nothing = f"at most {milliseconds(brings.ms or 0.0)}", f"{nothing}{_AS_CORES}"
+            gain = f"at most {milliseconds(brings.ms or 0.0)}"
+            nothing = f"{nothing}{_AS_WORKERS if finding.remedy.cure == 'prepare_ahead' else _AS_CORES}"
         elif finding.remedy.lacks_cores:
             nothing = f"{nothing}{_AS_WORKERS}"
         size = f": {gain} a step{share(brings, run)}{provided(finding)}{nothing}"

@@ -137,9 +137,12 @@ def weight(finding: Finding, *, in_range: bool = False) -> float:
     memory and a stream of their own; of a gradient that comes last, narrower ones take away what its interval begins
     with: what is sure of them counts in full, and half of the rest. `in_range`: of the step as run a range alone is
     known. Then the interval is wide for what recording costs, and not for what can be had: its middle counts in full.
-    What of a cost may as well have other reasons counts for nothing.
+    What of a cost may as well have other reasons counts for nothing. Of what is made of batches nobody knows either how
+    much can be had.
     """
     ms = own_ms(finding)
+    if finding.code == "batch_preparation":
+        return ms / 2
     if finding.at_most:
         sure = _expected_ms(finding) if in_range else max(0.0, finding.low_ms or 0.0)
         return (ms + (min(sure, ms) if finding.code in _TAKEN_AWAY else 0.0)) / 2

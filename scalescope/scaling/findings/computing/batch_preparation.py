@@ -1,8 +1,8 @@
 """What the loop's own thread makes of a batch before the forward pass, on CPUs: of all ranks alike.
 
 A loader's workers could make it beside the step before, as far as they find cores. Operators do not tell that it is a
-batch that they prepare: what a network without gradients computes there looks alike, if it has few layers. So this is a
-bound.
+batch that they prepare: what a network without gradients computes there looks alike, if it has few layers. Whichever it
+is, a step has it, and is longer by at least that: without it two jobs' steps were shorter by 1.2 to 2 times as much.
 """
 
 import statistics
@@ -52,7 +52,7 @@ def batch_preparation(scene: Scene) -> Iterator[Candidate]:
             *(EvidenceRow(kind="operator", name=name, ms=ms[name], calls=calls[name]) for name in most),
         ),
         remedy=Remedy(cure="prepare_ahead"),
-        at_most=True,
+        at_least=True,
     )
 
 
