@@ -59,7 +59,7 @@ def scene_of(
                         exposed_wait_ms=0.0, exposed_unsplit_ms=0.0)
         for (rank, step), one in launches.items()
     ]  # fmt: skip
-    analysis = SimpleNamespace(steps=own, ranks=[])
+    analysis = SimpleNamespace(steps=own, ranks=[], experts=[])
     replayer = SimpleNamespace(graph=graph, records=records)
     return SimpleNamespace(side=side, replayer=replayer, step_ms=step_ms, analysis=analysis)
 
@@ -98,6 +98,15 @@ def test_shapes_count_loads_that_take_turns_though_one_rank_has_more_in_most_ste
     lost = [abs(one - two) / 2 / 800 * 9 for one, two in zip(*drawn, strict=True)]
     assert found.gain_ms is not None and found.gain_ms[0] == pytest.approx(sum(lost) / 7, rel=0.01)
     assert [row.value for row in found.evidence if row.name == "late_rank"] == [0, 1]
+
+
+def test_what_a_router_gives_experts_is_no_load_that_takes_turns() -> None:
+    drawn = [[774, 1927, 1045, 900], [816, 1705, 986, 1349]]
+    scene = scene_of([[load / 800 for load in own] for own in drawn], counted=drawn)
+    told = [by_turns()]
+    assert with_differing_load(scene, told) != told
+    scene.analysis.experts = [object()]
+    assert with_differing_load(scene, told) == told
 
 
 def test_a_window_s_last_step_counts_though_nothing_tells_how_long_it_is() -> None:

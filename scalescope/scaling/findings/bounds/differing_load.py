@@ -55,7 +55,8 @@ def _differing_load(scene: Scene, told: Set[int | None], longer: Set[int | None]
     every = counted_loads(scene.replayer.records, ranks, numbers)
     if every is not None and not every.differing.any():
         return None  # what some take longer for is no load
-    if counted is not None and every is not None and every.take_turns:
+    routed = bool(scene.analysis.experts)  # what a router gives experts is told as theirs
+    if counted is not None and every is not None and every.take_turns and not routed:
         most = dict(zip(ranks, every.most, strict=True))
         taken = _by_themselves(scene, ranks, [numbers[step] for step in steps])
         return _candidate(scene, counted.lost_ms(taken), every.elements, most, COUNTED_LOADS)
