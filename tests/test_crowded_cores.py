@@ -9,8 +9,9 @@ from scalescope.records.steps.worker_times import WorkerTime
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding.codes import Code, Cure
 from scalescope.scaling.finding.figures import MAY_BE_OTHERS, WORKERS_CORES
-from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import own_ms, ranked
 from scalescope.scaling.findings import add
 from scalescope.scaling.findings.cores import CoreShare
@@ -132,3 +133,13 @@ def test_batches_that_workers_have_ready_are_no_more_of_a_fault_than_what_all_ra
     )  # fmt: skip
     unfused = Finding(code="unfused_optimizer", ms=7.8, low_ms=4.3, high_ms=10.4, fraction=0.05, backed="replay")
     assert next(one.code for one in ranked([loading, unfused])) == first
+
+
+@pytest.mark.parametrize(("code", "first"), [("host_starved", "unfused_optimizer"), ("host_stall", "host_stall")])
+def test_a_rank_whose_cores_others_have_does_not_lead_what_all_ranks_compute(code: Code, first: str) -> None:
+    """*Rank 1 costs 1.6 ms of the 102.3 ms step: its host stands still, now here and now there* led a healthy job."""
+    unfused = Finding(code="unfused_optimizer", ms=3.4, low_ms=1.8, high_ms=4.6, fraction=0.03, backed="replay")
+    cure: Cure = "free_cores" if code == "host_starved" else "look_at_host"
+    late = Finding(code=code, rank=1, ms=1.6, low_ms=1.1, high_ms=2.1, fraction=0.016, backed="replay",
+                   remedy=Remedy(cure=cure))  # fmt: skip
+    assert next(one.code for one in ranked([unfused, late])) == first

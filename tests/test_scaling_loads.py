@@ -16,6 +16,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import is_counted
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.loads_by_turns import with_loads_by_turns
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.verdicts.step_rows.late import last_in_steps
@@ -251,6 +252,9 @@ def test_all_steps_tell_what_loads_cost_that_take_turns(delay_ms: float) -> None
     assert (sized.ms, sized.low_ms, sized.high_ms) == (last.ms, last.low_ms, last.high_ms)
     assert because(sized).endswith("times as much in one step as in another, and all 40 steps tell what it costs")
     assert with_loads_by_turns([sized], run) == [sized]
+    run.experts, run.pipelines = [], []
+    keep(run, [counted(14.0, 0.5, 27.6)])
+    assert [(one.code, one.ms) for one in run.findings] == [("alternating_load", last.ms)]
     known = counted(14.0, 13.0, 15.0)
     assert with_loads_by_turns([known], run) == [known], "better than all steps tell it"
     stall = msgspec.structs.replace(known, code="host_stall", rank=1, evidence=())
