@@ -56,10 +56,9 @@ def scene_of(
         for rank in side.ranks
     }
     own = [
-        SimpleNamespace(rank=rank, step=numbers[step], window_ms=one.work_ns.sum() / 1e6, exposed_transfer_ms=0.0,
-                        exposed_wait_ms=0.0, exposed_unsplit_ms=0.0)
+        SimpleNamespace(rank=rank, step=numbers[step], by_itself_ms=one.work_ns.sum() / 1e6)
         for (rank, step), one in launches.items()
-    ]  # fmt: skip
+    ]
     analysis = SimpleNamespace(steps=own, ranks=[], experts=[])
     replayer = SimpleNamespace(graph=graph, records=records)
     return SimpleNamespace(side=side, replayer=replayer, step_ms=step_ms, analysis=analysis)

@@ -121,6 +121,11 @@ class StepSplit(Split, kw_only=True):
     core_wait_ms: float | None = None  # by the job's own row of it: ready to run, while others had its core
     stood: StoodStill | None = None  # where that is a good part of it
 
+    @property
+    def by_itself_ms(self) -> float:
+        """How long the rank is busy with what no other rank holds up."""
+        return self.window_ms - self.exposed_transfer_ms - self.exposed_wait_ms - self.exposed_unsplit_ms
+
 
 class Collective(msgspec.Struct, kw_only=True):
     """One collective, matched across the ranks whose traces hold it."""

@@ -116,10 +116,7 @@ def _by_themselves(scene: Scene, ranks: Sequence[int], numbers: Sequence[int]) -
 
     More to compute is more launches, too, of a loop over time: what all have in common would leave these out.
     """
-    own = {
-        (one.rank, one.step): one.window_ms - one.exposed_transfer_ms - one.exposed_wait_ms - one.exposed_unsplit_ms
-        for one in scene.analysis.steps
-    }
+    own = {(one.rank, one.step): one.by_itself_ms for one in scene.analysis.steps}
     taken = np.array([[own.get((rank, number), 0.0) for number in numbers] for rank in ranks])
     window = max((one.window_ms / max(1, one.steps) for one in scene.analysis.ranks), default=0.0)
     return np.asarray(1e6 * taken * (min(1.0, scene.step_ms / window) if window else 1.0))

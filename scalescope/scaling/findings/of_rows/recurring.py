@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import IN_STEPS
@@ -113,7 +112,7 @@ def steps_of(one: Finding, analysis: RunAnalysis) -> set[int]:
     own: dict[int, float] = {}
     for split in analysis.steps:
         if one.rank in (split.rank, None):
-            own[split.step] = own.get(split.step, 0.0) + _by_itself_ms(split)
+            own[split.step] = own.get(split.step, 0.0) + split.by_itself_ms
     return set(sorted(own, key=lambda step: -own[step])[: round(row.calls)])
 
 
@@ -146,7 +145,7 @@ def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -
         return False
     by_step: dict[int, dict[int, float]] = {}
     for split in analysis.steps:
-        by_step.setdefault(split.step, {})[split.rank] = _by_itself_ms(split)
+        by_step.setdefault(split.step, {})[split.rank] = split.by_itself_ms
     later = {
         step: own[one.rank] - statistics.median(ms for rank, ms in own.items() if rank != one.rank)
         for step, own in by_step.items()
@@ -163,8 +162,3 @@ def _is_their_time(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -
     # of steps that differ by little, a little is beyond chance, and yet no more than the finding's own bounds tell
     little = is_within_noise(one) and is_trifle_on_cpus(statistics.fmean(others), mean_step_ms(analysis, "window"))
     return little or not is_beyond_chance(others)
-
-
-def _by_itself_ms(split: StepSplit) -> float:
-    """Return how long a rank is busy with what no other rank holds up."""
-    return split.window_ms - split.exposed_transfer_ms - split.exposed_wait_ms - split.exposed_unsplit_ms
