@@ -75,7 +75,7 @@ class TrainConfig(JobConfig):
             each = (self.steps - self.warmup_steps) // 2 // one.repeat
         else:
             each = min(self.steps // one.repeat - one.wait, (self.steps - self.warmup_steps) // 2 // one.repeat)
-        return one.active_on(self.launch.device, room=each - one.warmup)
+        return one.most_active(room=each - one.warmup)
 
     @property
     def loosened(self) -> frozenset[str]:

@@ -96,9 +96,9 @@ class OptimizerConfig:
         )
 
 
-#: Steps of a window where the config leaves it open, on devices and where hosts compute: cores are taken by turns, so
-#: three steps there differ from the next three by a tenth.
-_ACTIVE, _ACTIVE_ON_CPUS = 3, 10
+#: Steps of a window where the config leaves it open, at least and at most: hosts have their cores by turns, so three
+#: steps differ from the next three by a tenth (of a job on two devices whose hosts load data: 17 to 32 ms).
+_LEAST_ACTIVE, _MOST_ACTIVE = 3, 10
 
 
 @dataclass
@@ -124,22 +124,21 @@ class ProfilerConfig:
             "profiler.",
             wait=COUNT_OR_NONE.or_null("for as late as possible"),
             warmup=COUNT_OR_NONE,
-            active=COUNT.or_null("for as many as the device needs"),
+            active=COUNT.or_null("for up to ten"),
             repeat=COUNT,
             ranks=COUNT_OR_NONE.or_null("for every rank's"),
             max_mib=POSITIVE.or_null("for no limit"),
             anomaly_every=COUNT,
         )
 
-    def is_left_open(self, device: str) -> bool:
-        """Tell whether a window may record fewer steps than `active_on`, where one has many operators."""
-        return self.active is None and device == "cpu"
+    @property
+    def is_left_open(self) -> bool:
+        """Whether a window may record fewer steps than `most_active`, where one has many operators."""
+        return self.active is None
 
-    def active_on(self, device: str, room: int = _ACTIVE_ON_CPUS) -> int:
-        """Return how many steps a window records of ranks on a type of device (`cpu`, `cuda`).
+    def most_active(self, room: int = _MOST_ACTIVE) -> int:
+        """Return how many steps a window records, of few operators.
 
         `room`: up to how many fit, where the config leaves it open; three are recorded in any case.
         """
-        if self.active is not None:
-            return self.active
-        return max(_ACTIVE, min(_ACTIVE_ON_CPUS, room)) if device == "cpu" else _ACTIVE
+        return max(_LEAST_ACTIVE, min(_MOST_ACTIVE, room)) if self.active is None else self.active

@@ -96,7 +96,7 @@ class StepProfiler:
         self._clock: Clock | None = None
         self._marks: ExchangeMarks | None = None  # where the loop waits for the others
         # what is on which device, the first step tells
-        self._windows = ScriptWindows(ScriptSchedule.of(self._config, "cpu"), self._known_of, _say)
+        self._windows = ScriptWindows(ScriptSchedule.of(self._config), self._known_of, _say)
         self._recent: deque[Lap] = deque(maxlen=2 * NEAR_STEPS)
         self._laps: list[Lap] = []
         self._next_lap = self._step + 1  # the first step's is taken by the host
@@ -206,7 +206,6 @@ class StepProfiler:
     def _connect(self) -> None:
         config = self._config
         self._membership = membership = find_membership(config.timeout_s)
-        self._windows.schedule = ScriptSchedule.of(config, membership.device.type)
         _uses[config.what] += 1
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         key = f"{config.what}/{_uses[config.what]}/{restart}"
@@ -222,7 +221,7 @@ class StepProfiler:
             if (taken := self._recorder.taken_name) is not None:
                 _say(announce.renamed(taken, self._folder.path))
             _say(announce.plan(self._schedule.windows, self._folder.path, analyze=config.analyze,
-                               left_open=config.profiler.is_left_open(membership.device.type)))  # fmt: skip
+                               left_open=config.profiler.is_left_open))  # fmt: skip
         else:
             self._exchange.send(Message(membership.rank, device=device, samples=config.samples))
         if self._schedule.windows or (config.profiler.enabled and config.profiler.on_anomaly):

@@ -18,13 +18,13 @@ class ScriptSchedule:
     active: int = 1
 
     @classmethod
-    def of(cls, config: ScriptConfig, device: str) -> "ScriptSchedule":
-        """Return the schedule that the settings make of ranks on a type of device."""
+    def of(cls, config: ScriptConfig) -> "ScriptSchedule":
+        """Return the schedule that the settings make."""
         profiler = config.profiler
         if not profiler.enabled:
             return cls(config.first_step, config.warmup_steps, ())
         assert profiler.wait is not None
-        active = profiler.active_on(device)
+        active = profiler.most_active()
         length = profiler.warmup + active
         starts = [
             config.first_step + profiler.wait + index * (profiler.wait + length) for index in range(profiler.repeat)
