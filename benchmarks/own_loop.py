@@ -1,13 +1,13 @@
 """A loop of one's own under `profile_steps`, with one known cause a run: what that costs untraced, and what is said.
 
-    torchrun --standalone --nproc-per-node 2 benchmarks/own_loop.py make OUT [--size small] [--only item,own]
+    torchrun --standalone --nproc-per-node 2 benchmarks/own_loop.py make OUT [--job unet] [--size large] [--only own]
     python benchmarks/own_loop.py check OUT
 
-A recommendation model (embedding tables, an interaction, products) under DDP, none of the jobs of `scalescope train`:
-`small` is bound by its hosts on an H100, `large` by its devices. `make` first runs stretches of each cause with it and
-without in turns, untraced; OUT/truth_SIZE.json has the difference of neighbours, in ms a step. Then each cause's steps
-run once more under `profile_steps`, into OUT/runs/SIZE_CAUSE. `check` analyses these, and prints the truth beside the
-first sentence.
+A recommendation model (embedding tables, an interaction, products) under DDP, or the U-Net of own_unet.py, none of the
+jobs of `scalescope train`: `small` is bound by its hosts on an H100, `large` by its devices. `make` first runs
+stretches of each cause with it and without in turns, untraced; OUT/truth_JOB_SIZE.json has the difference of
+neighbours, in ms a step. Then each cause's steps run once more under `profile_steps`, into OUT/runs/JOB_SIZE_CAUSE.
+`check` analyses these, and prints the truth beside the first sentence.
 """
 
 import argparse
@@ -22,16 +22,28 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-CAUSES = ("none", "sleep_one", "sleep_all", "data_all", "data_one", "bigger", "own", "item", "metric", "checkpoint",
-          "validation", "accumulation", "norms", "pageable", "empty_cache")  # fmt: skip
+CAUSES = {
+    "recommender": (
+        "none", "sleep_one", "sleep_all", "data_all", "data_one", "bigger", "own", "item", "metric", "checkpoint",
+        "validation", "accumulation", "norms", "pageable", "empty_cache",
+    ),
+    "unet": (
+        "none", "rows", "own", "gather", "double", "checkpoint", "slow_workers", "collector", "sleep_one",
+        "statistics", "recompute", "items", "metric", "average", "small_buckets", "preview",
+    ),
+}  # fmt: skip
 #: Untraced stretches a cause, of so many steps; of what comes every so often, of more.
 _STRETCHES, _STEPS, _STEPS_OFTEN = 10, 10, 20
 _PROFILED, _PROFILED_OFTEN = 50, 105
 _EVERY = {"checkpoint": 5, "validation": 10}
+#: What does not come in each step, of any job.
+_OFTEN = {*_EVERY, "collector", "slow_workers"}
+#: Causes of which a stretch begins late, as batches made before it are used up first; and after so many steps.
+_MADE_AHEAD, _AHEAD = ("slow_workers",), 8
 _MICRO_BATCHES = 4
 
 
-def make(out: Path, size: str, causes: list[str], limit_s: float) -> None:
+def make(out: Path, name: str, size: str, causes: list[str], limit_s: float) -> None:
     """Measure and record, in each rank."""
     import torch
     import torch.distributed as dist
@@ -39,32 +51,33 @@ def make(out: Path, size: str, causes: list[str], limit_s: float) -> None:
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     os.chdir(out)
-    job = _job(size)
+    job = JOBS[name](size, causes)
     truth: dict[str, dict[str, Any]] = {}
     for cause in causes:
         if time.monotonic() - begun > limit_s / 2:
             break
         truth[cause] = _measured(job, cause)
         if dist.get_rank() == 0:
-            print(f"{size} {cause}: {truth[cause]['cost_ms']:.2f} ms a step", flush=True)
+            print(f"{name} {size} {cause}: {truth[cause]['cost_ms']:.2f} ms a step", flush=True)
     if dist.get_rank() == 0:
-        Path(f"truth_{size}.json").write_text(json.dumps(truth, indent=1) + "\n", encoding="utf-8")
+        Path(f"truth_{name}_{size}.json").write_text(json.dumps(truth, indent=1) + "\n", encoding="utf-8")
     for cause in truth:
-        _recorded(job, size, cause)
+        _recorded(job, f"{name}_{size}", cause)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     dist.destroy_process_group()
 
 
-def _measured(job: "Any", cause: str) -> dict[str, Any]:
+def _measured(job: Any, cause: str) -> dict[str, Any]:
     job.begin(cause)
     for step in range(6):
         job.train(step, False)
-    steps = _STEPS_OFTEN if cause in _EVERY else _STEPS
+    steps = _STEPS_OFTEN if cause in _OFTEN else _STEPS
     taken: dict[bool, list[float]] = {False: [], True: []}
     for stretch in range(_STRETCHES):
         disturbed = stretch % 4 in (1, 2)
-        job.train(1, disturbed and cause != "none")
+        for _ in range(_AHEAD if cause in _MADE_AHEAD else 1):
+            job.train(1, disturbed and cause != "none")
         job.wait()
         since = time.perf_counter()
         for step in range(steps):
@@ -80,18 +93,40 @@ def _measured(job: "Any", cause: str) -> dict[str, Any]:
     }
 
 
-def _recorded(job: "Any", size: str, cause: str) -> None:
+def _recorded(job: Any, label: str, cause: str) -> None:
     from scalescope import profile_steps
 
     job.begin(cause)
     batches = _MICRO_BATCHES if cause == "accumulation" else 1
-    with profile_steps("recommender", name=f"{size}_{cause}", samples=job.batch * batches, analyze=False) as profile:
-        for step in range(_PROFILED_OFTEN if cause in _EVERY else _PROFILED):
+    with profile_steps(label, name=f"{label}_{cause}", samples=job.batch * batches, analyze=False) as profile:
+        for step in range(_PROFILED_OFTEN if cause in _OFTEN else _PROFILED):
             profile.step(job.train(step, cause != "none"))
 
 
-def _job(size: str) -> "Any":
-    """Return the job of this rank; torch is imported here, since `check` needs none of it."""
+def _device() -> Any:
+    """Join the other ranks; return this one's device. Torch is imported here and below: `check` needs none of it."""
+    import torch
+    import torch.distributed as dist
+
+    local, cuda = int(os.environ["LOCAL_RANK"]), torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(local)
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group("nccl" if cuda else "gloo")
+    torch.manual_seed(0)
+    return torch.device("cuda", local) if cuda else torch.device("cpu")
+
+
+def _unet(size: str, causes: list[str]) -> Any:
+    from own_unet import Unet
+
+    return Unet(size, _device(), causes)
+
+
+def _recommender(size: str, _: list[str]) -> Any:
+    device = _device()
+    local, cuda = device.index, device.type == "cuda"
     import torch
     import torch.distributed as dist
     from torch import Tensor, nn
@@ -99,14 +134,6 @@ def _job(size: str) -> "Any":
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DataLoader, Dataset
 
-    local, cuda = int(os.environ["LOCAL_RANK"]), torch.cuda.is_available()
-    device = torch.device("cuda", local) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-    else:
-        torch.set_num_threads(1)
-    dist.init_process_group("nccl" if cuda else "gloo")
-    torch.manual_seed(0)
     batch, rows, width, dim = {
         ("small", True): (2048, 40_000, 1024, 64), ("large", True): (16_384, 40_000, 4096, 64),
         ("small", False): (256, 4000, 256, 32), ("large", False): (512, 12_000, 512, 32),
@@ -227,17 +254,20 @@ def _job(size: str) -> "Any":
     return Job()
 
 
+JOBS: dict[str, Callable[[str, list[str]], Any]] = {"recommender": _recommender, "unet": _unet}
+
+
 def check(out: Path, say: Callable[[str], None] = print) -> int:
     """Print the truth of each run beside the first sentence that is said of it."""
     for file in sorted(out.glob("truth_*.json")):
-        size = file.stem.removeprefix("truth_")
+        label = file.stem.removeprefix("truth_")
         for cause, truth in json.loads(file.read_text(encoding="utf-8")).items():
-            folder = out / "runs" / f"{size}_{cause}"
+            folder = out / "runs" / f"{label}_{cause}"
             done = subprocess.run([sys.executable, "-m", "scalescope", "analyze", str(folder)],
                                   capture_output=True, text=True, encoding="utf-8", check=False)  # fmt: skip
             told = next(filter(None, done.stdout.splitlines()), done.stderr.strip())
             cost = f"{truth['cost_ms']:.2f} ({truth['low_ms']:.2f} to {truth['high_ms']:.2f})"
-            say(f"{size}\t{cause}\t{truth['without_ms']:.2f}\t{cost}\t{told}")
+            say(f"{label}\t{cause}\t{truth['without_ms']:.2f}\t{cost}\t{told}")
     return 0
 
 
@@ -245,16 +275,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("make", "check"))
     parser.add_argument("out", type=Path)
+    parser.add_argument("--job", choices=("recommender", "unet"), default="recommender")
     parser.add_argument("--size", choices=("small", "large"), default="small")
-    parser.add_argument("--only", help=f"make: of {','.join(CAUSES)}")
+    parser.add_argument(
+        "--only",
+        help=f"make: of the job's: recommender {','.join(CAUSES['recommender'])}; unet {','.join(CAUSES['unet'])}",
+    )
     parser.add_argument("--minutes", type=float, default=4, help="make: measure no further cause after half of them")
     given = parser.parse_args()
-    causes = given.only.split(",") if given.only else list(CAUSES)
-    if unknown := set(causes) - set(CAUSES):
-        parser.error(f"--only: there is no {', '.join(sorted(unknown))}")
     if given.verb == "check":
         return check(given.out)
-    make(given.out, given.size, causes, 60 * given.minutes)
+    known = CAUSES[given.job]
+    causes = given.only.split(",") if given.only else list(known)
+    if unknown := set(causes) - set(known):
+        parser.error(f"--only: there is no {', '.join(sorted(unknown))}")
+    make(given.out, given.job, given.size, causes, 60 * given.minutes)
     return 0
 
 
