@@ -96,7 +96,7 @@ def open_bundle(folder: Path, path: Path, answer: RunAnalysis | None = None) -> 
     summaries = ranks.summaries
     collectives = {rank: one.collectives for rank, one in summaries.items()}
     clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)
-    packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=[*ranks.reasons, *clocks.reasons])
+    packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=[*ranks.reasons, *clocks.reasons, *ranks.asides])
     bases = {
         rank: base_ns(one.path) if one.of_file is None else base_ns_of(one.path, one.of_file)
         for rank, one in summaries.items()

@@ -73,7 +73,7 @@ def explain_jobs(
 def _explain(ranks: Ranks, name: str) -> Explained:
     explained = msgspec.structs.replace(join(ranks.summaries, name), records=ranks.records)
     quality = explained.analysis.quality
-    quality.reasons[:0] = ranks.reasons
+    quality.reasons[:] = [*ranks.reasons, *quality.reasons, *ranks.asides]
     quality.common_steps = [ranks.common] if ranks.common is not None else []
     if ranks.quiet is not None:
         quality.slowed = SlowedSteps(

@@ -48,10 +48,14 @@ class Ranks(msgspec.Struct, frozen=True):
     @property
     def reasons(self) -> list[str]:
         """In words, what was not read, or is left out."""
-        strangers = [one.name for one in self.refused if one.stranger]
-        passed_over = [f"left aside, as no trace of any rank: {_some(strangers)}"] if strangers else []
         beyond_common = [said_of_common(self.common)] if self.common is not None else []
-        return [*(one.reason for one in self.refused if not one.stranger), *passed_over, *beyond_common]
+        return [*(one.reason for one in self.refused if not one.stranger), *beyond_common]
+
+    @property
+    def asides(self) -> list[str]:
+        """In words, what lies beside the traces and is none: the last that a reader needs to know of them."""
+        strangers = [one.name for one in self.refused if one.stranger]
+        return [f"left aside, as no trace of any rank: {_some(strangers)}"] if strangers else []
 
 
 def read_ranks(
