@@ -34,7 +34,7 @@ from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding.figures import STEADY_STEPS
+from scalescope.scaling.finding.figures import NOT_IN_STEPS, STEADY_STEPS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
 from tests.projection_studies import make_pair
@@ -167,13 +167,15 @@ def test_a_share_is_of_the_step_that_is_named_beside_it(run: RunAnalysis) -> Non
         assert one.ms is not None and one.fraction is not None
         of_it = one.ms / one.fraction
         profiled = of_it == pytest.approx(step, rel=0.01)  # else it is of steps with and without the cause
-        whole = "profiled step" if profiled else f"{milliseconds(of_it)} mean profiled step"
+        of_all = any(row.name == NOT_IN_STEPS for row in one.evidence)  # the job's own other steps among them
+        mean = f"{milliseconds(of_it)} mean {'' if of_all else 'profiled '}step"
+        whole = "profiled step" if profiled else mean
         share = f", {percent(one.fraction)} of the {whole}"
         assert share in line(one, run) and share in todo(one, run)
         assert share in shown(run) or one not in listed(run)  # little launching is said where nothing else is
     table = findings_table(run)
     at = [column.key for column in table.columns].index("of_step")
-    assert {row[at] for row in table.rows} - {None} <= {"without recording", "mean profiled"}
+    assert {row[at] for row in table.rows} - {None} <= {"without recording", "mean profiled", "mean"}
 
 
 def test_a_first_sentence_says_of_which_step_its_length_is(run: RunAnalysis) -> None:

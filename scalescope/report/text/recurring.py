@@ -2,13 +2,15 @@
 
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, ordinal
+from scalescope.report.text.codes.evidence import longer_parts, row_of
 from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because, headline
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding.codes import Code
-from scalescope.scaling.finding.figures import EXPOSED, GARBAGE, IDLE
+from scalescope.scaling.finding.figures import EXPOSED, GARBAGE, IDLE, IN_STEPS, TIMES_COMPUTE
+from scalescope.scaling.finding.finding import Finding
 
 #: What a rank does in them, where a window shows that, in short.
 _DOES: dict[Code, str] = {
@@ -19,6 +21,13 @@ _DOES: dict[Code, str] = {
     "host_stall": "what holds up rank {rank}'s host",
 }
 
+#: The same by what of a profiled one takes longer, where several parts of it do.
+_TAKES_LONGER = {
+    "compute": "what it computes",
+    "idle_data": "the data that it loads",
+    "idle_launch": "what it does that is not recorded (such as saving)",
+}
+
 #: What the job's own loop does less of, by how long it took.
 _LESS = {
     "saving_ms": "save checkpoints less often (checkpoint_every), or in the background where they are not "
@@ -27,6 +36,8 @@ _LESS = {
 }
 #: Of the time that a step is longer by: what less than this makes is not named, and from the other on it is all.
 _MUCH, _ALL = 0.2, 0.9
+#: Lengths that are no further apart are one.
+_SAME = 0.05
 
 
 def is_told(run: RunAnalysis) -> bool:
@@ -68,6 +79,8 @@ def _for_what(found: RecurringSteps) -> str:
         return f", for Python's garbage collector{f' on rank {rank}' if rank is not None else ''}"
     if rank is None:
         return ""
+    if doing is not None and len(parts := longer_parts(doing)) > 1:
+        return f", for {listing([_TAKES_LONGER[part] for part in parts])}".replace(" it ", f" rank {rank} ", 1)
     if doing is not None and doing.code in _DOES and (found.rank is None or doing.code != "host_stall"):
         return f", for {_DOES[doing.code].format(rank=rank)}"
     return f", for what rank {rank} does before the others go on"
@@ -124,7 +137,20 @@ def doing_of(found: RecurringSteps) -> str:
     if found.doing is None:
         return ""
     where = f"on rank {found.doing.rank}, " if found.doing.rank is not None else ""
-    return f"{where}{because(found.doing)}"
+    return f"{where}{because(found.doing)}{_beside_the_mean(found, found.doing)}"
+
+
+def _beside_the_mean(found: RecurringSteps, doing: Finding) -> str:
+    """Return how long the profiled ones of them are, where that is another length than all of theirs in the mean."""
+    row = row_of(doing, IN_STEPS)
+    of_steps = next((one.name for one in doing.evidence), "") in (*_TAKES_LONGER, TIMES_COMPUTE)
+    if row is None or not row.ms or not of_steps or abs(row.ms / found.longer_ms - 1) <= _SAME:
+        return ""
+    mean_ms = milliseconds(found.longer_ms)
+    if not longer_parts(doing):  # of the profiled ones it is said
+        return f"; the mean one of them takes {mean_ms} longer"
+    which = "that step" if row.calls == 1 else "each of these"
+    return f"; {which} takes {milliseconds(row.ms)} longer in all, the mean one of them {mean_ms}"
 
 
 def recurring_advice(found: RecurringSteps) -> str:

@@ -15,6 +15,7 @@ AT_STEP = "at_step"
 STEP_NUMBER = "step_number"  # … or by the number that the job counts it with
 WAITED_THERE = "waited_for_cores_there"  # … by how much longer its ranks wait for a core there (ms), by their rows
 AS_MANY = "as_many_operators"  # … and that it runs no more operators there than in the other steps
+LONGER_BY = "longer_by"  # … what of that (ms) one of a step's parts takes, whose name follows, where several take much
 STOOD_BEFORE = "stood_before"  # … where nothing is recorded of its host meanwhile: the operator after that follows
 #: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`
 #: how many there are a step; the name ends with the operator before them.

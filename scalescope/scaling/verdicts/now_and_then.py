@@ -21,7 +21,7 @@ from itertools import pairwise
 import msgspec
 
 from scalescope.records.statistics import half_of_mean, share_95
-from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import OwnPart
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding.codes import Code, Cure
@@ -30,6 +30,7 @@ from scalescope.scaling.finding.figures import (
     HOST_SLOWED,
     IN_STEPS,
     LATE_RANK,
+    LONGER_BY,
     NOT_IN_STEPS,
     STEP_NUMBER,
     STOOD_BEFORE,
@@ -129,19 +130,19 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
     longer_by = EvidenceRow(kind="figure", name=long.what, ms=long.ms)
     if long.times_compute is not None:
         code, cure = _OWN["compute"]
-        likely, least, most = _of_recorded(analysis.as_run, mean_ms)
+        likely, least, most = _of_recorded(analysis, mean_ms)
         each, ms, low, high, step_ms = each * likely, ms * likely, low * least, high * most, mean_ms * likely
         waits_ms = likely * sum(long.part_ms) / long.of
         longer_by = EvidenceRow(kind="figure", name=TIMES_COMPUTE, ms=waits_ms, value=long.times_compute)
-    elif (
-        told := _beyond_the_others(analysis.as_run, long.typical_ms, mean_ms)
-    ) is not None and low <= told.value <= high:
+    elif (told := _beyond_the_others(analysis, long.typical_ms, mean_ms)) is not None and low <= told.value <= high:
         ms, low, high = told.value, max(low, told.low), min(high, told.high)
     rows = [EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long.at)), value=float(long.of))]
     if others:
         rows.append(EvidenceRow(kind="figure", name=NOT_IN_STEPS, value=float(others)))
     if long.places == 1 and len(long.steps) <= _NAMED and analysis.steps_by == "profiler":
         rows += [EvidenceRow(kind="figure", name=STEP_NUMBER, value=float(step)) for step in long.steps]
+    if long.times_compute is None and len(long.parts_ms) > 1:
+        rows += [EvidenceRow(kind="figure", name=f"{LONGER_BY} {part}", ms=own) for part, own in long.parts_ms.items()]
     if long.waited_ms is not None:
         rows.append(EvidenceRow(kind="figure", name=WAITED_THERE, ms=long.waited_ms))
     slowed = long.times_operators if long.times_compute is None else None
@@ -187,30 +188,35 @@ def _stood(analysis: RunAnalysis, long: LongSplits) -> EvidenceRow | None:
     return EvidenceRow(kind="figure", name=name, ms=stood[0].ms, place=stood[0].place)
 
 
-def _beyond_the_others(as_run: AsRun | None, typical_ms: float, recorded_ms: float) -> Interval | None:
+def _beyond_the_others(analysis: RunAnalysis, typical_ms: float, recorded_ms: float) -> Interval | None:
     """Return by how much a mean step that is known is longer than the typical one, ms: what longer ones cost it.
 
     However few of a window's steps they are, so much they have in all steps. None where recording's scale was found by
     that step, as which the window's mean then counts; or where it is not longer, as a median is, which has none of it.
     """
+    as_run = analysis.as_run
     if as_run is None or as_run.step_ms is None or as_run.untraced_ms is None or as_run.contradicts is not None:
         return None
     if as_run.reason != "not_reached" and as_run.source != "not_needed":
         return None
-    likely, _, _ = _of_recorded(as_run, recorded_ms)
+    likely, _, _ = _of_recorded(analysis, recorded_ms)
     known, others_ms = as_run.untraced_ms, likely * typical_ms
     beyond = known.value - others_ms
     half = math.hypot((known.high - known.low) / 2, _OTHERS_WITHIN * others_ms, _LEAST_SHARE * beyond)
     return Interval(beyond, beyond - half, beyond + half) if beyond > 2 * half else None
 
 
-def _of_recorded(as_run: AsRun | None, recorded_ms: float) -> tuple[float, float, float]:
+def _of_recorded(analysis: RunAnalysis, recorded_ms: float) -> tuple[float, float, float]:
     """Return which share of recorded steps is there without recording: likely, at least and at most.
 
-    Launches are what recording makes longer, those of the longer steps as those of the others.
+    Launches are what recording makes longer, those of the longer steps as those of the others. The step without it is
+    laid beside the very steps that it is of: longer ones may be none of those.
     """
+    as_run = analysis.as_run
     if as_run is None or as_run.step_ms is None:
         return 1.0, 1.0, 1.0
+    same = [one.window_ms for one in analysis.steps if one.step in as_run.step_numbers]
+    recorded_ms = statistics.fmean(same) if same else recorded_ms
     bounds = (as_run.step_ms, as_run.low_ms, as_run.high_ms)
     likely, least, most = (min(1.0, (as_run.step_ms if one is None else one) / recorded_ms) for one in bounds)
     return likely, min(least, likely), max(most, likely)

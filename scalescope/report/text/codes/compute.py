@@ -6,9 +6,12 @@ from scalescope.report.text.codes.evidence import (
     computing,
     first_of,
     in_some_steps,
+    is_in_one_step,
     is_of_several,
     is_on_cpu,
     longer,
+    longer_beside,
+    longer_there,
     others,
     row_of,
 )
@@ -71,11 +74,14 @@ def more_work(finding: Finding) -> str:
     if (some := in_some_steps(finding)) is not None:
         whose = "the ranks compute" if is_of_several(finding) else "it computes"
         if (more := row_of(finding, TIMES_COMPUTE)) is not None and more.value is not None:
+            launch = "launch" if is_of_several(finding) else "launches"
+            those = "it takes" if is_in_one_step(finding) else "each of those takes"
             return (
-                f"{some[0]} {whose} {factor(more.value)} as long as in the others, and launch more, as in validation: "
-                f"those take {some[1]} longer"
+                f"{some[0]} {whose} {factor(more.value)} as long as in the others, and {launch} more, as in "
+                f"validation: {those} {some[1]} longer"
             )
-        return f"{some[0]} {whose} for {some[1]} longer than in the others"
+        much = f"for {longer_there(finding)} longer than in the others"
+        return f"{some[0]} {whose} {much}{longer_beside(finding, several=is_of_several(finding))}"
     otherwise = f"it runs the common {computing(finding)} more often"
     return beyond(finding, f"which it runs more often than {others(finding)}".removesuffix(","), otherwise) + _around(
         finding

@@ -6,6 +6,7 @@ from scalescope.scaling.finding.figures import (
     IN_STEPS,
     LATE,
     LOADER_WORKERS,
+    LONGER_BY,
     NOT_IN_STEPS,
     STEADY_STEPS,
     STEP_NUMBER,
@@ -110,6 +111,49 @@ def in_some_steps(finding: Finding) -> tuple[str, str] | None:
     which = f" ({numbers})" if (numbers := numbers_of(finding)) else ""
     beside = f", and in none of the job's {none.value:.0f} others," if none is not None and none.value else ""
     return f"in {row.calls:.0f} of {row.value:.0f} profiled steps{which}{beside}", milliseconds(row.ms)
+
+
+#: What somebody does for longer in some steps, by the part of a step that is longer: one, and several.
+_LONGER_AT = {
+    "compute": ("computes", "compute"),
+    "idle_data": ("loads data", "load data"),
+    "idle_launch": ("keeps nothing running", "keep nothing running"),
+}
+
+
+def longer_parts(finding: Finding) -> dict[str, float]:
+    """Return what of longer steps each part takes, ms, the largest first; nothing where one takes nearly all of it."""
+    rows = [row for row in finding.evidence if row.name.startswith(f"{LONGER_BY} ") and row.ms is not None]
+    return {row.name.removeprefix(LONGER_BY).strip(): row.ms or 0.0 for row in rows}
+
+
+def longer_there_ms(finding: Finding) -> float:
+    """Return what longer steps' largest part takes longer, ms: all of what these do, unless other parts take much."""
+    row = row_of(finding, IN_STEPS)
+    return next(iter(longer_parts(finding).values()), 0.0 if row is None else row.ms or 0.0)
+
+
+def longer_there(finding: Finding) -> str:
+    """Return the same in words."""
+    return milliseconds(longer_there_ms(finding))
+
+
+def longer_beside(finding: Finding, *, several: bool = False) -> str:
+    """Return after a comma what else is longer in longer steps, beside the largest part; "" where nothing much is.
+
+    `several`: whether what is said of that part has a plural before its verb.
+    """
+    told = [
+        f"{_LONGER_AT[part][several]} for {milliseconds(ms)} longer"
+        for part, ms in list(longer_parts(finding).items())[1:]
+    ]
+    return f", and {listing(told)}" if told else ""
+
+
+def is_in_one_step(finding: Finding) -> bool:
+    """Tell whether a cause is there in a single step."""
+    row = row_of(finding, IN_STEPS)
+    return row is not None and row.calls == 1
 
 
 def numbers_of(finding: Finding) -> str:

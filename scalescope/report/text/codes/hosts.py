@@ -14,6 +14,9 @@ from scalescope.report.text.codes.evidence import (
     is_of_several,
     is_on_cpu,
     long_steps_of,
+    longer_beside,
+    longer_there,
+    longer_there_ms,
     row_of,
     waited_there,
 )
@@ -72,7 +75,8 @@ def loading(finding: Finding) -> str:
         return f"{often} {whose} {milliseconds(long.ms or 0.0)} for a batch, which its loader makes too slowly"
     if (some := in_some_steps(finding)) is not None:
         whose = host_does(finding, "load", "loads")
-        return f"{some[0]} {whose} data for {some[1]} longer than in the others"
+        beside = longer_beside(finding, several=is_of_several(finding))
+        return f"{some[0]} {whose} data for {longer_there(finding)} longer than in the others{beside}"
     row = first_of(finding, "annotation")
     whose = host_does(finding, "load", "loads")
     # torch's own mark of its loader tells nothing beyond that data are loaded
@@ -133,13 +137,12 @@ _NEARLY = 0.95
 
 
 def stood_there(finding: Finding) -> str:
-    """Return for how long of a longer step its host does nothing recorded, and where, after a colon; "": not told."""
+    """Return for how long of a longer step its host does nothing recorded, and where, after a comma; "": not told."""
     row = next((one for one in finding.evidence if one.name.startswith(STOOD_BEFORE)), None)
     if row is None or row.ms is None:
         return ""
     where = in_loop(row.place, row.name.removeprefix(STOOD_BEFORE).strip())
-    longer = row_of(finding, IN_STEPS)
-    much = "all" if longer is not None and row.ms >= _NEARLY * (longer.ms or 0.0) else milliseconds(row.ms)
+    much = "all" if row.ms >= _NEARLY * longer_there_ms(finding) else milliseconds(row.ms)
     return f", {much} of it {where}{_AS_WHERE_IT_SAVES}"
 
 
@@ -157,8 +160,9 @@ def stall(finding: Finding) -> str:
         does = host_does(finding, "do nothing that is recorded", "does nothing that is recorded")
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
         keeps = host_does(finding, "keep", "keeps")
-        longer = f"{some[0]} {keeps} nothing running for {some[1]} longer than in the others"
-        return f"{longer}{stood_there(finding)}{waited_there(finding)}"
+        beside = longer_beside(finding, several=is_of_several(finding))
+        longer = f"{some[0]} {keeps} nothing running for {longer_there(finding)} longer than in the others"
+        return f"{longer}{stood_there(finding)}{beside}{waited_there(finding)}"
     nothing = f"{does} for {milliseconds(row.ms)}"
     if is_of_one_step(finding) or finding.backed == "bound":
         beside = f" a step, the others' for {milliseconds(row.others_ms)} at most" if row.others_ms is not None else ""

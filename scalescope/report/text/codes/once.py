@@ -2,7 +2,7 @@
 
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds, percent
-from scalescope.report.text.codes.evidence import first_of, numbers_of, row_of, waited_there
+from scalescope.report.text.codes.evidence import first_of, longer_beside, numbers_of, row_of, waited_there
 from scalescope.report.text.codes.hosts import stood_there
 from scalescope.scaling.finding.figures import AS_MANY, HOST_SLOWED, IN_STEPS, LATE_RANK, NOT_IN_STEPS
 from scalescope.scaling.finding.finding import Finding
@@ -65,4 +65,4 @@ def _doing(finding: Finding) -> str:
     does += ", by as many operators" if row_of(finding, AS_MANY) is not None else ""
     own = longer_by is not None and longer_by.name == "idle_launch"
     who = ("Every rank" if rank is None else f"Rank {rank}") + ("'s host" if own else "")
-    return f"{who} {does}{stood_there(finding)}{waited_there(finding)}"
+    return f"{who} {does}{stood_there(finding)}{longer_beside(finding)}{waited_there(finding)}"

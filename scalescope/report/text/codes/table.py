@@ -21,6 +21,8 @@ from scalescope.report.text.codes.evidence import (
     in_some_steps,
     long_steps_of,
     longer,
+    longer_beside,
+    longer_there,
     rare_steps_of,
     row_of,
     waited_there,
@@ -133,7 +135,8 @@ def _unsteady(finding: Finding) -> str:
         who = "every rank" if whose is None or whose.value is None else f"rank {whose.value:.0f}"
         does = _DOES_LONGER.get(longer_by.name if longer_by is not None else "", "takes {}")
         many = _BY_AS_MANY if row_of(finding, AS_MANY) is not None else ""
-        return f"{some[0]} {who} {does.format(some[1])} longer{waited_there(finding)}{many}"
+        much = f"{does.format(longer_there(finding))} longer{longer_beside(finding)}"
+        return f"{some[0]} {who} {much}{waited_there(finding)}{many}"
     row = row_of(finding, "step_spread")
     if row is not None and row.share is not None:
         if (unlike := row_of(finding, LAUNCHES_DIFFER)) is not None:

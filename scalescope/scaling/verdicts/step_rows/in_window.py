@@ -7,7 +7,7 @@ anything is priced: they came once, and are no part of what any other step takes
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from scalescope.scaling.answer import RunAnalysis
@@ -36,6 +36,8 @@ _AS_MANY = 0.005
 _ALIKE = 0.35
 #: Most of a longer step is one thing, and is felt; others that are longer by as much share in it.
 _MOSTLY = 0.5
+#: A part that takes less than this share of what longer steps are longer by is not worth a word beside the largest.
+_MUCH = 0.2
 #: Ranks take turns where each one's longer steps cost this share of the costliest one's at least.
 _BY_TURNS = 0.25
 
@@ -56,6 +58,8 @@ class LongSplits:
     as_many: bool = False  # a host that computes for longer runs as many operators there as in the others
     rank: int | None = None  # whose they are; None: all ranks'
     waited_ms: float | None = None  # by how much longer their ranks wait for a core there, each; None: nothing tells
+    #: What each part of a step that takes much of it is longer by there, in the mean, ms, the largest first.
+    parts_ms: Mapping[OwnPart, float] = field(default_factory=dict)
     mean_ms: float = 0.0  # of all steps
     typical_ms: float = 0.0
     others: int = 0  # the job's own steps beside the window, where they are known and none is as long; else 0
@@ -187,10 +191,35 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float, *, on_cpu: bool) -> L
         each,
         part,
         stands_out=least >= _TIMES_ONCE * rest,
+        parts_ms=_much_of(parts, at, statistics.fmean(each)),
         as_many=computes and _run_as_many(steps, at),
-        times_compute=_times_compute(steps, at) if late else None,
+        times_compute=_times_compute(steps, at) if late and _may_launch(steps, at, part) else None,
         times_operators=_times_operators(steps, at) if late or (on_cpu and _as_their_operators(steps, at)) else None,
     )
+
+
+def _much_of(parts: Mapping[OwnPart, list[float]], at: Sequence[int], each_ms: float) -> dict[OwnPart, float]:
+    """Return by how much longer steps' parts are longer in the mean, ms, each that is much of it, the largest first."""
+    longer = {name: statistics.fmean(ms[index] for index in at) for name, ms in parts.items()}
+    return {
+        name: ms for name, ms in sorted(longer.items(), key=lambda item: -item[1]) if ms >= _MUCH * each_ms
+    }  # fmt: skip
+
+
+def _may_launch(steps: Sequence[StepSplit], at: Sequence[int], idle_ms: Sequence[float]) -> bool:
+    """Tell whether the further operators of longer steps may take most of what nothing runs for longer there.
+
+    One takes its host no longer than the whole step over all of them. A few that compute beside a file that is written
+    are no validation. Where their number is not known, nothing speaks against it.
+    """
+    paces = [one.window_ms / one.operators for one in steps if one.operators]
+    if len(paces) < len(steps):
+        return True
+    counts = [one.operators or 0 for one in steps]
+    others = [index for index in range(len(steps)) if index not in at]
+    usual, each_ms = (statistics.median(of[index] for index in others) for of in (counts, paces))
+    more = statistics.fmean(counts[index] - usual for index in at)
+    return more * each_ms >= _MOSTLY * statistics.fmean(idle_ms)
 
 
 def _times_operators(steps: Sequence[StepSplit], at: Sequence[int]) -> float | None:
@@ -201,7 +230,17 @@ def _times_operators(steps: Sequence[StepSplit], at: Sequence[int]) -> float | N
     if len(longer) < len(at) or not others:
         return None
     times = statistics.fmean(longer) / statistics.median(others)
-    return times if times >= _SLOWED else None
+    return times if times >= _SLOWED and not _stand_longer(steps, at, times) else None
+
+
+def _stand_longer(steps: Sequence[StepSplit], at: Sequence[int], times: float) -> bool:
+    """Tell whether a host stands still at one place of longer steps for longer than its slower pace makes of a step.
+
+    What slept for long finds its caches cold, and takes half as long again for some operators.
+    """
+    usual = statistics.median(one.window_ms for index, one in enumerate(steps) if index not in at)
+    stood = [steps[index].stood for index in at]
+    return all(one is not None and one.ms * _MOSTLY > (times - 1) * usual for one in stood)
 
 
 def _run_as_many(steps: Sequence[StepSplit], at: Sequence[int]) -> bool:
