@@ -8,16 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from host_traces import KERNEL_US, HostTrace, causes_of, plain_step
+from msgspec.structs import replace
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.garbage import SHORTEST_NS
 from scalescope.report.text.findings import because, todo, todo_elsewhere
 from scalescope.report.text.recurring import recurring_advice, recurring_clause
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding.figures import EVERY, GARBAGE, IN_STEPS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.train.measure.tracing.garbage import GarbageWatch
 from tests.worlds import run_world
@@ -90,8 +92,54 @@ def test_what_every_fourth_step_collects_is_to_be_collected_less_often() -> None
     found = RecurringSteps(
         every=4, phase=3, phases=[3], rank=None, longer_ms=150.0, usual_ms=65.0, mean_ms=37.5, doing=doing
     )
-    collects = "the hosts run Python's garbage collector (gc) for 150.0 ms in 3 of 10 steps, every 4th one"
+    collects = "the hosts run Python's garbage collector (gc) for 150.0 ms each in 3 of 10 steps, every 4th one"
     assert because(doing) == collects
     by_whom = "every 4th step takes 150.0 ms longer than the others' 65.0 ms, for Python's garbage collector"
     assert recurring_clause(found) == f"{by_whom}: 37.5 ms a step in the mean"
     assert recurring_advice(found) == "let Python collect its garbage less often: at most 37.5 ms a step"
+
+
+def _recurs(path: Path, own_ms: float) -> RunAnalysis:
+    """Return a job on GPUs whose rank 0 takes 60 ms longer every 4th step, of which a window met one as its last."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        plain_step(trace, KERNEL_US)
+        if number == 2:
+            trace.collects(60e3)
+
+    HostTrace().steps(3, step).write(path)
+    (run,) = analyze([path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    last = max(one.step for one in run.steps)
+    run.recurring = RecurringSteps(
+        every=4, phase=last % 4, phases=[last % 4], rank=0, longer_ms=60.0, usual_ms=own_ms, mean_ms=15.0
+    )
+    return run
+
+
+def test_a_collection_in_a_window_s_last_step_is_what_steps_that_recur_do(tmp_path: Path) -> None:
+    """*For what rank 0 does before the others go on* was told of `gc.collect()` each 4th step on GPUs, whose window met
+    one in its last of three steps: 236 ms of the collector, which stood in the trace's header.
+    """
+    run = _recurs(tmp_path, 18.0)
+    assert run.steps[-1].open_ended and run.steps[-1].stood is not None and run.steps[-1].stood.collects
+    assert not without_recurring([], run)
+    assert run.recurring is not None and run.recurring.doing is not None
+    assert ", for Python's garbage collector on rank 0: " in recurring_clause(run.recurring)
+    collects = "its host runs Python's garbage collector (gc) for 60.0 ms in 1 of 3 steps (the 3rd)"
+    assert because(run.recurring.doing) == collects
+    assert recurring_advice(run.recurring).startswith("let Python collect its garbage less often")
+
+
+@pytest.mark.parametrize(("own_ms", "kept"), [(18.6, 0), (22.0, 1)])
+def test_a_host_that_lost_its_lead_to_them_is_not_starved_in_the_job_s_own_steps(
+    own_ms: float, kept: int, tmp_path: Path
+) -> None:
+    """*Rank 0 costs 4.4 ms of the 22.4 ms step: other threads have its cores* stood beside the job's own steps of 18.6
+    ms, which have room for none of that: the collector had taken its lead, and recording kept it from a new one.
+    """
+    run = _recurs(tmp_path, own_ms)
+    run.as_run = AsRun(step_ms=22.4, low_ms=0.0, high_ms=95.0, source="steps")
+    starved = Finding(code="host_starved", rank=0, ms=4.4, low_ms=0.2, high_ms=5.4, fraction=0.2, backed="replay")
+    assert len(without_recurring([starved], run)) == kept
+    assert without_recurring([replace(starved, rank=1)], run), "whose steps do not recur"

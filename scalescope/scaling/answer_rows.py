@@ -108,6 +108,7 @@ class StoodStill(msgspec.Struct, kw_only=True, frozen=True):
     ms: float  # all together
     before: str  # the operator that comes after the longest stretch of it; "": none does
     place: LoopPlace | None = None  # None: not known
+    collects: bool = False  # Python collects its garbage there, for most of it
 
 
 class StepSplit(Split, kw_only=True):

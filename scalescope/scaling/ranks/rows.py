@@ -80,7 +80,13 @@ def _stood(summary: RankSummary, number: int, window_ns: int) -> StoodStill | No
     if not longest or taken_ns < _MUCH_OF_IT * window_ns:
         return None
     first = longest[0]
-    return StoodStill(ms=taken_ns / 1e6, before=first.opens or first.place.after, place=first.within)
+    collected_ns = sum(one.ns[at] for one in longest if one.place.is_collector)
+    return StoodStill(
+        ms=taken_ns / 1e6,
+        before=first.opens or first.place.after,
+        place=first.within,
+        collects=2 * collected_ns >= taken_ns,
+    )
 
 
 def _milliseconds(part: Partition) -> dict[str, float]:

@@ -172,7 +172,8 @@ def stall(finding: Finding) -> str:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         several = sum(one.name.startswith("gap_before ") for one in finding.evidence) > 1
         longest = milliseconds(row.ms if several else steps.ms)
-        nothing = f"{does} for {longest} {often}{_at_steps(finding)}"
+        apiece = "" if steps.calls == 1 else " each"
+        nothing = f"{does} for {longest}{apiece} {often}{_at_steps(finding)}"
     if (every := row_of(finding, EVERY)) is not None and every.value is not None:
         nothing += f", every {ordinal(round(every.value))} one{',' * bool(where)}"
     if (each := each_pass(finding, row)) is not None:

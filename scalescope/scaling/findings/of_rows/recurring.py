@@ -13,8 +13,8 @@ from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding.codes import Code
-from scalescope.scaling.finding.figures import IN_STEPS
-from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.figures import AT_STEP, GARBAGE, IN_STEPS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import is_certain, is_late, is_now_and_then, is_of_steady_steps, is_within_noise
 from scalescope.scaling.finding.order import is_trifle_on_cpus, is_usual_launching, weight
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -23,6 +23,8 @@ from scalescope.scaling.findings.shares import mean_step_ms
 _AS_LONG = 2.0
 #: What a rank's host, or its operators, may seem to take longer in the mean of all steps for a few of them alone.
 _OF_ONE_RANK: tuple[Code, ...] = ("host_stall", "host_starved", "slower_compute", "unsteady")
+#: Of so many steps their places in a window are told.
+_FEW = 2
 #: A rank's lateness is that of steps which recur where they have so much of it, and the others none beyond chance.
 _MOST_OF_IT = 0.6
 
@@ -36,9 +38,15 @@ def without_recurring(findings: Sequence[Finding], analysis: RunAnalysis) -> lis
     if found is None or not found.is_worth_a_word:
         return list(findings)
     same = [one for one in findings if _is_what_they_do(one, found, analysis)]
-    if same:
-        analysis.recurring = replace(found, doing=same[0])
-    theirs = [one for one in findings if _is_their_time(one, found, analysis) or _is_late_by_them(one, found)]
+    if (doing := same[0] if same else _stood_there(found, analysis)) is not None:
+        analysis.recurring = replace(found, doing=doing)
+    theirs = [
+        one
+        for one in findings
+        if _is_their_time(one, found, analysis)
+        or _is_late_by_them(one, found)
+        or _is_no_time_of_the_job_s(one, found, analysis)
+    ]
     return [one for one in findings if one not in same and one not in theirs]
 
 
@@ -129,6 +137,54 @@ def _is_what_they_do(one: Finding, found: RecurringSteps, analysis: RunAnalysis)
         return False
     held = {split.step for split in analysis.steps if one.rank in (split.rank, None)}
     return steps_of(one, analysis) == {step for step in held if found.begins_in(step)}
+
+
+def _stood_there(found: RecurringSteps, analysis: RunAnalysis) -> Finding | None:
+    """Return what a rank's host does in the profiled ones of them, where for about as long nothing is recorded of it at
+    one place there; None where it is not so.
+
+    In a window's last step, too, which ends for its device before the host goes on, and in which nothing is priced.
+    """
+    rank = analysis.ranks[0].rank if len(analysis.ranks) == 1 else found.rank
+    own = {split.step: split for split in analysis.steps if split.rank == rank}
+    theirs = [step for step in sorted(own) if found.begins_in(step)]
+    stood = [one for step in theirs if (one := own[step].stood) is not None]
+    if not stood or len(stood) < len(theirs):
+        return None
+    each = statistics.fmean(one.ms for one in stood)
+    if not found.longer_ms / _AS_LONG <= each <= found.longer_ms * _AS_LONG:
+        return None
+    first, collects = stood[0], all(one.collects for one in stood)
+    name = GARBAGE if collects else f"gap_before {first.before or 'the end of the step'}"
+    at = [sorted(own).index(step) + 1 for step in theirs]
+    return Finding(
+        code="host_stall",
+        rank=rank,
+        ms=each * len(theirs) / len(own),
+        low_ms=0.0,
+        high_ms=each,
+        evidence=(
+            EvidenceRow(kind="figure", name=name, ms=each, calls=1.0, place=first.place),
+            EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(theirs)), value=float(len(own))),
+            *(EvidenceRow(kind="figure", name=AT_STEP, value=float(place)) for place in at[:_FEW]),
+        ),
+        remedy=Remedy(cure="collect_less" if collects else "do_less_often"),
+        backed="measured",
+    )
+
+
+def _is_no_time_of_the_job_s(one: Finding, found: RecurringSteps, analysis: RunAnalysis) -> bool:
+    """Tell whether their rank's host seems to be held up in the profiled steps, and the job's own have none of that.
+
+    After one of them a host of a device has no lead, which recording keeps it from gaining again: what else holds it up
+    then shows. The job's own steps between are shorter than the profiled ones without recording by as much.
+    """
+    told = analysis.as_run
+    if one.code not in _OF_ONE_RANK or one.rank is None or one.rank != found.rank or analysis.activity != "gpu":
+        return False
+    if is_late(one) or is_of_steady_steps(one) or told is None or told.step_ms is None or not one.ms:
+        return False
+    return told.step_ms - found.usual_ms >= _MOST_OF_IT * one.ms
 
 
 def _is_late_by_them(one: Finding, found: RecurringSteps) -> bool:
