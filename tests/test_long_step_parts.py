@@ -1,5 +1,6 @@
 """What a step that is longer every so often does: all that is much of it, the larger part first, and its one size."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,8 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.report.replayed import fewer_replayed
+from scalescope.report.steadiness import recording_line
 from scalescope.report.text.findings import because
 from scalescope.report.text.recurring import recurring_because
 from scalescope.report.verdict.run import run_verdict
@@ -126,3 +129,16 @@ def test_a_host_that_slept_is_not_slowed_by_other_work(stood_ms: float | None, c
             run.steps[-1].stood = StoodStill(ms=stood_ms, before="autograd.backward", place="after_forward")
     (found,) = with_now_and_then([], run)
     assert found.code == code and found.rank == (1 if code == "host_stall" else None)
+
+
+def test_of_how_many_profiled_steps_figures_are_is_told_with_its_reason(tmp_path: Path) -> None:
+    """*Figures are of 7 of the 10 profiled steps* did not say why, and a page drew one *of 8 steps that all ranks
+    recorded whole*, as all ten were.
+    """
+    run = _of_job(tmp_path, 377.0)
+    fewer = fewer_replayed(run)
+    assert fewer is not None and (fewer.steps, fewer.of) == (7, 10)
+    because_of = "the first 8 are replayed, but for the last of these, which no next one bounds"
+    assert fewer.why == because_of and f"profiled steps {because_of}." in recording_line(run)
+    assert replace(fewer, steps=9).why == "the last one is not replayed, which no next one bounds"
+    assert not replace(fewer, first=False).why

@@ -63,6 +63,8 @@ def test_it_says_which_step_and_which_ranks(timeline: StepTimeline) -> None:
     assert timeline_sentence(timeline).startswith(
         f"Step {timeline.step}, 80.7 ms with recording: of 2 steps that all ranks recorded whole, "
     )
+    of_many = timeline_sentence(msgspec.structs.replace(timeline, steps=8), 10)
+    assert ": of the first 8 of the 10 profiled steps, " in of_many, "the others are as whole"
     assert "Both ranks are drawn" in timeline_sentence(timeline)
     many = bounded(dense(8, 20_000))
     many.left_out = 56

@@ -138,6 +138,7 @@ def test_a_terminal_has_no_third_length_of_a_step_beside_the_jobs_own_and_the_pr
     said = shown.getvalue()
     fewer, of = fewer_replayed(answer), "profiled steps"
     assert fewer is not None and f"{fewer.steps} of the {fewer.of} {of}" in said, "of how many it is, is said"
+    assert "the last one is not replayed, which no next one bounds." in said
     assert said.count("Recording takes ") == 1 and "can be replayed" not in said
     assert f"{milliseconds(answer.replay.traced_ms)} in the mean" not in said
 

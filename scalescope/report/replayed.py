@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds, ordinal
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.rank.records.record import MOST_STEPS
 from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms, told_numbers, told_steps
 
 
@@ -18,6 +19,16 @@ class Replayed:
     steps: int
     of: int
     traced_ms: float
+    first: bool = False  # they are the first of the profiled ones
+
+    @property
+    def why(self) -> str:
+        """Why it is so many, to go behind `of the profiled steps`; "" where it is neither of the usual reasons."""
+        if self.first and self.steps == self.of - 1:
+            return "the last one is not replayed, which no next one bounds"
+        if self.first and self.steps == MOST_STEPS - 1:
+            return f"the first {MOST_STEPS} are replayed, but for the last of these, which no next one bounds"
+        return ""
 
     @property
     def which(self) -> str:
@@ -104,7 +115,11 @@ def fewer_replayed(run: RunAnalysis) -> Replayed | None:
     if told is None or replay is None or not told.ranks or not told.steps:
         return None
     recorded = max((one.steps for one in run.ranks), default=0)
-    return Replayed(told.steps, recorded, replay.traced_ms) if told.steps < recorded else None
+    if told.steps >= recorded:
+        return None
+    numbers = sorted({one.step for one in run.steps})
+    first = bool(told.step_numbers) and told.step_numbers == numbers[: told.steps]
+    return Replayed(told.steps, recorded, replay.traced_ms, first)
 
 
 def beside_all(run: RunAnalysis, all_ms: float) -> str:

@@ -6,7 +6,7 @@ from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.as_run.recording import as_run_sentence, recording_ms, slower_by
 from scalescope.report.as_run.shown import is_as_measured, is_shown_alone, step_of_job
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
-from scalescope.report.replayed import fewer_replayed, long_among
+from scalescope.report.replayed import Replayed, fewer_replayed, long_among
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
@@ -64,8 +64,17 @@ def recording_line(run: RunAnalysis) -> str:
         return ""
     taken, fewer = recording_ms(run), fewer_replayed(run)
     takes = f"{milliseconds(taken)} of a profiled step, and is left out" if taken is not None else "too little to show"
-    of = "" if fewer is None or step_of_job(run) else f" Figures are of {fewer.steps} of the {fewer.of} profiled steps."
-    return f"Recording takes {takes}{slower_by(told)}.{of}"
+    return f"Recording takes {takes}{slower_by(told)}.{_of_how_many(run, fewer)}"
+
+
+def _of_how_many(run: RunAnalysis, fewer: Replayed | None) -> str:
+    """Return of how many of the profiled steps the figures are, where that is not said before, and why not of all."""
+    if fewer is None:
+        return ""
+    if step_of_job(run):
+        return f" Of the profiled steps {fewer.why}." if fewer.why else ""
+    why = f": {fewer.why}" if fewer.why else ""
+    return f" Figures are of {fewer.steps} of the {fewer.of} profiled steps{why}."
 
 
 def unlike_sentence(run: RunAnalysis, where: str) -> str:

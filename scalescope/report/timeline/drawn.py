@@ -11,6 +11,7 @@ from scalescope.report.timeline.marks import marks_of
 from scalescope.report.timeline.payload import payload
 from scalescope.report.timeline.svg import picture
 from scalescope.report.views import run_label
+from scalescope.scaling.rank.records.record import MOST_STEPS
 from scalescope.scaling.step_timeline import StepTimeline, Why
 
 _WHY: dict[Why, str] = {
@@ -32,7 +33,7 @@ def drawings_of(data: ReportData) -> list[Drawing]:
                 Drawing(
                     f"timeline-{len(found)}",
                     run_label(run),
-                    timeline_sentence(run.timeline),
+                    timeline_sentence(run.timeline, max((one.steps for one in run.ranks), default=0)),
                     picture(run.timeline, layout, marks),
                     payload(run.timeline, layout, marks),
                     [
@@ -47,9 +48,9 @@ def drawings_of(data: ReportData) -> list[Drawing]:
     return found
 
 
-def timeline_sentence(timeline: StepTimeline) -> str:
-    """Return which step is drawn, of which ranks, and how finely."""
-    which = f"Step {timeline.step}, {_length(timeline)} with recording{_chosen(timeline)}"
+def timeline_sentence(timeline: StepTimeline, profiled: int = 0) -> str:
+    """Return which step is drawn, of which ranks, and how finely; `profiled`: of how many, where that is told."""
+    which = f"Step {timeline.step}, {_length(timeline)} with recording{_chosen(timeline, profiled)}"
     count = len(timeline.ranks)
     known = [f"rank {one.rank} {_WHY[why]}" for one in timeline.ranks for why in one.why]
     whose = f"; {listing(known)}" if known else ""
@@ -63,9 +64,11 @@ def timeline_sentence(timeline: StepTimeline) -> str:
     return f"{which}. {ranks}.{merged}"
 
 
-def _chosen(timeline: StepTimeline) -> str:
+def _chosen(timeline: StepTimeline, profiled: int) -> str:
     """Return why this step is drawn: it shows what is told first, where not every step does, or is like most."""
     of = f"{timeline.steps} steps that all ranks recorded whole"
+    if timeline.steps == MOST_STEPS < profiled:  # later ones are as whole, and none of these
+        of = f"the first {MOST_STEPS} of the {profiled} profiled steps"
     if timeline.steps == 1:
         return ", the only one to choose from"
     if timeline.shows in ("recurring", "some_steps"):
