@@ -1,9 +1,10 @@
 """The partition of a rank that trains on a CPU, where collectives run on threads of their own (gloo).
 
 The timeline is the training loop's thread. Compute is what its outermost operators cover (the autograd engine's own
-frames are none), without those that hand a collective over or wait for one, without what compiles, and without what a
-function of Python's own does between the operators that it calls; communication is what the `gloo:*` annotations of the
-run-loop threads cover, several at once. What is left is data loading, or Python between operators, compiling included:
+frames are none, and neither is a node that runs the forward pass again before it computes what is its own), without
+those that hand a collective over or wait for one, without what compiles, and without what a function of Python's own
+does between the operators that it calls; communication is what the `gloo:*` annotations of the run-loop threads cover,
+several at once. What is left is data loading, or Python between operators, compiling included:
 the host being late, since nothing is ever enqueued ahead.
 """
 
@@ -19,6 +20,7 @@ from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
+from scalescope.scaling.rank.recomputed import find_recomputed
 from scalescope.scaling.rank.step_sources.cut import whole_by_collectives, whole_by_operators
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
@@ -68,6 +70,7 @@ class CpuTimeline:
     steps: Steps  # absolute ns
     whole: int = -1  # as in rank/timeline.py
     cut_communication: bool = False  # the file ends before what collectives did: `communication` is what waits for them
+    recomputed: Intervals = EMPTY  # when the loop's thread runs operators of the forward pass once more
 
 
 def build_cpu_timeline(trace: Trace, only: tuple[int, int] | None = None) -> CpuTimeline:
@@ -78,8 +81,14 @@ def build_cpu_timeline(trace: Trace, only: tuple[int, int] | None = None) -> Cpu
     thread = steps.thread if steps.thread is not None else _busiest_thread(operators)
     data = data_loading(trace, steps.shifted(base))
     frames = np.array([name.startswith(ENGINE_FRAMES) for name in trace.names], bool)
-    on_loop = np.flatnonzero((operators.thread == thread) & ~frames[operators.name])
-    starts, ends, names = operators.start[on_loop] + base, operators.end[on_loop] + base, operators.name[on_loop]
+    recomputed = find_recomputed(trace)
+    begins = operators.start.copy()
+    for row, begin in recomputed.nodes.items():
+        begins[row] = begin
+    computing = ~frames[operators.name]
+    computing[recomputed.around] = False
+    on_loop = np.flatnonzero((operators.thread == thread) & computing)
+    starts, ends, names = begins[on_loop] + base, operators.end[on_loop] + base, operators.name[on_loop]
     handover = np.array([name.startswith(HANDOVER_OPS) for name in trace.names], bool)
     is_handover = handover[names] if names.size else np.empty(0, bool)
     # operators that the data loader runs prepare batches: that is loading, and counted there
@@ -117,6 +126,7 @@ def build_cpu_timeline(trace: Trace, only: tuple[int, int] | None = None) -> Cpu
         steps=held.shifted(base),
         whole=whole,
         cut_communication=cut,
+        recomputed=recomputed.by_thread(trace).get(thread, EMPTY),
     )
 
 
