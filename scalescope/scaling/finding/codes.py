@@ -15,6 +15,7 @@ Code = Literal[
     "element_reads",  # a loop of Python reads a host's tensors value by value
     "unfused_optimizer",  # it runs operator after operator where one would do: on CPUs, on all ranks
     "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
+    "recomputation",  # the backward pass runs parts of the forward pass again, so that memory is saved: on all ranks
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
     "recompilation",
     "allocation",  # memory taken from, or given back to, the driver in a step
@@ -71,6 +72,7 @@ Cure = Literal[
     "pin_memory",  # of batches
     "read_at_once",  # what is read value by value
     "fuse_optimizer",  # to one operator
+    "recompute_less",  # of the forward pass: activations that memory has room for are kept
     "fixed_shapes",
     "keep_memory",
     "copy_ahead",
@@ -107,7 +109,7 @@ Cure = Literal[
 ]
 
 #: What all ranks compute alike at length: none of what a step loses beside its compute, and no fault of any.
-COMPUTED_BY_ALL: tuple[Code, ...] = ("unfused_optimizer", "batch_preparation")
+COMPUTED_BY_ALL: tuple[Code, ...] = ("unfused_optimizer", "batch_preparation", "recomputation")
 #: What mends more threads that compute than cores.
 TOO_MANY_THREADS: tuple[Cure, ...] = ("fewer_threads", "cores_for_ranks")
 #: What spreads over all ranks what one of them has more of.

@@ -17,6 +17,7 @@ from scalescope.scaling.finding.figures import (
     LOCK_WAITS,
     OTHER_KERNELS,
     PASSES,
+    RECOMPUTED,
     STEADY_STEPS,
     WAITS_BESIDES,
     WORKERS_CORES,
@@ -76,7 +77,18 @@ def is_certain(finding: Finding) -> bool:
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
     """Tell whether evidence says what a rank does in each step beyond the others, or otherwise, or what all do."""
-    counted = (INPUTS, COUNTED_LOADS, BESIDES, WAITS_BESIDES, AT_LEAST, LOCK_WAITS, BUS, PASSES, OTHER_KERNELS)
+    counted = (
+        INPUTS,
+        COUNTED_LOADS,
+        BESIDES,
+        WAITS_BESIDES,
+        AT_LEAST,
+        LOCK_WAITS,
+        BUS,
+        PASSES,
+        OTHER_KERNELS,
+        RECOMPUTED,
+    )
     return any(row.name in counted for row in evidence)
 
 

@@ -17,6 +17,7 @@ from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.batch_preparation import batch_preparation
 from scalescope.scaling.findings.computing.nothing import nothing
+from scalescope.scaling.findings.computing.recomputation import recomputation
 from scalescope.scaling.findings.computing.shared_device import shared_device
 from scalescope.scaling.findings.computing.unfused_optimizer import unfused_optimizer
 from scalescope.scaling.findings.containment import without_contained
@@ -48,7 +49,7 @@ from scalescope.scaling.findings.one_block import with_blocks
 from scalescope.scaling.findings.prices.balanced_experts import bound_experts
 from scalescope.scaling.findings.prices.late_together import alike_as_one
 from scalescope.scaling.findings.prices.pricing import price
-from scalescope.scaling.findings.profiler_cost import are_less_than_is_unknown, profiler_cost
+from scalescope.scaling.findings.profiler_cost import are_less_than_is_unknown, profiler_cost, without_trades
 from scalescope.scaling.findings.unsteady import unsteady, unsteady_in_range
 
 DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
@@ -61,6 +62,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     element_reads,
     unfused_optimizer,
     batch_preparation,
+    recomputation,
     host_bound,
     copies,
     gradients,
@@ -123,7 +125,8 @@ def find(scene: Scene) -> list[Finding]:
     if unknown:  # what is known all the same comes first, if it is more than a little that may be nothing
         found = ranked([*found, *unsteady_in_range(scene, found)], in_range=in_range)
         # of devices alone is recording's cost unknown so: nothing here is of hosts that compute (`on_cpus`)
-        little = are_little_at_most(found, scene.step_ms) or are_less_than_is_unknown(found, unknown[0])
+        others = without_trades(found, unknown[0])
+        little = are_little_at_most(others, scene.step_ms) or are_less_than_is_unknown(others, unknown[0])
         return [*unknown, *found] if little else [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)], in_range=in_range)
     records = scene.replayer.records

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.in_range import is_range, is_wide
@@ -51,8 +52,20 @@ def are_less_than_is_unknown(found: Sequence[Finding], unknown: Finding) -> bool
     Every job copies and waits a little; named first, that would pass for what bounds the step. What one rank alone does
     is worth its place whatever it costs.
     """
-    ms = {row.name: row.ms or 0.0 for row in unknown.evidence}
-    apart = ms["recording_high"] - ms["recording_low"]
+    apart = _apart_ms(unknown)
     return bool(found) and all(
         one.at_most and one.rank is None and (one.low_ms or 0.0) <= 0 and (one.ms or 0.0) < apart for one in found
     )
+
+
+def without_trades(found: Sequence[Finding], unknown: Finding) -> list[Finding]:
+    """Return what was found but for what all ranks compute alike, if that is less than what cannot be told: a job was
+    given it for the sake of memory, and whether its devices bind at all is asked first.
+    """
+    apart = _apart_ms(unknown)
+    return [one for one in found if one.code not in COMPUTED_BY_ALL or (one.ms or 0.0) >= apart]
+
+
+def _apart_ms(unknown: Finding) -> float:
+    ms = {row.name: row.ms or 0.0 for row in unknown.evidence}
+    return ms["recording_high"] - ms["recording_low"]

@@ -107,6 +107,7 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         graph.loading.update(first + at for at in _that_load(record))
         graph.optimizing.update(first + at for own in single_operations(record).values() for at in own)
         graph.preparing.update(first + at for at in preparing(record))
+    graph.recomputed.update(first + at for at in record.recomputed)
     graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
     graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
     if record.activity != "cpu":

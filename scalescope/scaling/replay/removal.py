@@ -15,7 +15,13 @@ from scalescope.scaling.replay.ranks.exchanges import free_bucket_copies, free_e
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
-from scalescope.scaling.replay.ranks.shortened import free_loading, free_preparing, fuse_optimizer, shorten_host
+from scalescope.scaling.replay.ranks.shortened import (
+    free_loading,
+    free_preparing,
+    free_recomputed,
+    fuse_optimizer,
+    shorten_host,
+)
 from scalescope.scaling.replay.ranks.side_by_side import Floats, Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
@@ -38,6 +44,7 @@ What = Literal[
     "elements",  # reading a host's tensors element by element, with the calls that do it
     "unfused",  # a share of what an optimizer runs one by one
     "preparing",  # what makes of a batch what the network takes
+    "recomputed",  # what the backward pass runs of the forward pass once more
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
     "rounds",  # of several collectives all but one
     "exchanges",  # collectives, with all that waits for them
@@ -97,6 +104,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             fuse_optimizer(graph, rank, removal.share)
         elif removal.what == "preparing":
             free_preparing(graph, rank)
+        elif removal.what == "recomputed":
+            free_recomputed(graph, rank)
         elif removal.what in ("waits", "reads"):
             _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank, for_collectives=not on_cpu)

@@ -23,7 +23,7 @@ PARTS_OF: dict[Code, tuple[str, ...]] = {
     **dict.fromkeys(("own_work", "more_work", "slower_compute", "throttled", "alternating_load"), tuple(KINDS)),
     **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
     **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
-    **dict.fromkeys(("unfused_optimizer", "batch_preparation"), (*KINDS, "idle_launch")),
+    **dict.fromkeys(("unfused_optimizer", "batch_preparation", "recomputation"), (*KINDS, "idle_launch")),
     "data_loading": ("idle_data",),
     "copies": ("exposed_memory",),
     **dict.fromkeys(

@@ -27,6 +27,7 @@ from scalescope.scaling.finding.figures import (
     OTHER_KERNELS,
     OWN_TURNS,
     PREPARING,
+    RECOMPUTED,
     ROUNDS,
     SORTED_SCATTERS,
     TIMES_BESIDE,
@@ -172,6 +173,18 @@ def batch_preparation(finding: Finding) -> str:
         "each rank's own thread prepares its batch, most likely: behind the loader and before the forward pass it "
         f"computes{takes}{named}"
     )
+
+
+def recomputation(finding: Finding) -> str:
+    row = row_of(finding, RECOMPUTED)
+    of_device = any(one.kind == "activity" for one in finding.evidence)
+    what = "kernels" if of_device else "operators"
+    calls = f"{row.calls:,.0f} {what}" if row is not None and row.calls else what
+    takes = f", {milliseconds(row.ms)} of a profiled step" if row is not None and row.ms is not None else ""
+    most = [one.name for one in finding.evidence if one.kind != "figure"]
+    named = f", most of it {listing(most)}" if most else ""
+    again = f"the backward pass runs {calls} of the forward pass again{takes}{named}"
+    return f"{again}: that is the price of the memory it saves"
 
 
 def nothing(finding: Finding) -> str:

@@ -157,6 +157,11 @@ CURES: dict[Cure, CureText] = {
     "fuse_optimizer": CureText(
         "let the optimizer be one operator (fused=True)", "torch.optim.AdamW(…, fused=True), and so Adam and Adagrad"
     ),
+    "recompute_less": CureText(
+        "keep more activations, as far as memory allows",
+        "torch.utils.checkpoint around fewer blocks; context_fn=functools.partial("
+        "create_selective_checkpoint_contexts, …), which keeps what products and convolutions compute",
+    ),
     "fixed_shapes": CureText(
         "keep shapes fixed, so that nothing is compiled anew",
         "pad batches, or torch.compile(…, dynamic=True)",

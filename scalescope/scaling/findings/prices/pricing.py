@@ -319,7 +319,9 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
     """Return what changes bring, each by itself, in the step without what was taken out; bad ideas are left out."""
     replayer = scene.replayer
     before = Change(without=context)
-    changes = [replace(one.change, without=context) for one in candidates if one.change is not None]
+    changes = [
+        replace(one.change, without=(*context, *one.change.without)) for one in candidates if one.change is not None
+    ]
     replayer.work_out([before, *changes] if context else changes, quick=True, near=True)
     base = gained_ms(replayer, before) if context else 0.0
     pairs = [
@@ -332,7 +334,9 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
     for one, change in pairs:
         found = replayer.predict(change, beyond=before if context else None, near=True)
         if found.change_ms is not None and found.low_ms is not None and found.high_ms is not None:
-            gain = Gain(one, -found.change_ms, -found.high_ms, -found.low_ms)
+            # what is only taken out makes no step longer
+            least_ms = max(0.0, -found.high_ms) if change.without != context else -found.high_ms
+            gain = Gain(one, -found.change_ms, least_ms, -found.low_ms)
             # on devices what is queued shrinks as well: launching did cost up to a fifth more than they wait for it
             capped = one.code == "host_bound" and replayer.on_cpu
             if one.most_ms is not None and gain.ms > one.most_ms:

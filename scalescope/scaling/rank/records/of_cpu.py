@@ -10,6 +10,7 @@ from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.loading import waits_for_workers
 from scalescope.scaling.rank.phases import find_phases
+from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.new_gradients import new_gradients
 from scalescope.scaling.rank.records.record import (
@@ -87,6 +88,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         result.phases = find_phases(trace, timeline.steps, edges)
         begun = new_gradients(trace)
         result.new_gradients = begun[(begun >= edges[0]) & (begun < edges[-1])].tolist()
+        result.recomputed = inside_of(timeline.recomputed, result.start, result.kind)
     _host_calls(trace, result, base, until)
     thread = timeline.thread
     inside = Intervals(np.array(result.start, np.int64), np.array(result.end, np.int64))

@@ -8,6 +8,7 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.loading import copies_to_host, data_loading, waits_for_workers
 from scalescope.scaling.rank.partition import device_layers, device_windows
 from scalescope.scaling.rank.phases import find_phases
+from scalescope.scaling.rank.recomputed import find_recomputed, inside_of
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.element_reads import elements_before
 from scalescope.scaling.rank.records.new_gradients import new_gradients
@@ -77,6 +78,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         result.phases = find_phases(trace, timeline.steps, result.edges)
         made = new_gradients(trace)
         result.new_gradients = made[made < until].tolist()
+        result.recomputed = _recomputed(trace, result)
     _find_awaited(result)
     _add_gradients(trace, result)
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}
@@ -128,6 +130,17 @@ def _calls(trace: Trace, correlation: list[int], until: float) -> list[RecordedC
             )
         )
     return found
+
+
+def _recomputed(trace: Trace, record: RankRecord) -> list[int]:
+    """Return what a device runs of the forward pass once more, for its backward pass."""
+    by_thread = find_recomputed(trace).by_thread(trace)
+    found: list[int] = []
+    for thread, spans in by_thread.items():
+        own = [call for call in record.calls if call.kind == LAUNCH and call.thread == thread]
+        kinds = [record.kind[call.activity] for call in own]
+        found += [own[at].activity for at in inside_of(spans, [call.start for call in own], kinds)]
+    return sorted(found)
 
 
 def _find_awaited(record: RankRecord) -> None:

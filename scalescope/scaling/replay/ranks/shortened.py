@@ -48,6 +48,11 @@ def free_preparing(graph: Graph, rank: int) -> None:
     _take_off(graph, rank, graph.preparing, 1.0)
 
 
+def free_recomputed(graph: Graph, rank: int) -> None:
+    """Let a rank's backward pass find all activations kept."""
+    _take_off(graph, rank, graph.recomputed, 1.0)
+
+
 def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float) -> None:
     """Take a share off activities of a rank, and off calling them."""
     calls = graph.calls[rank]
