@@ -19,7 +19,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -41,6 +41,7 @@ from scalescope.train.script.config import script_config
 from scalescope.train.script.ending import analyze_run, how_it_ended
 from scalescope.train.script.exchange import Lap, Message, MessageChannel, Refused, told
 from scalescope.train.script.exchange_marks import ExchangeMarks, Waits, keep_groups_for_reducers, mark_exchanges
+from scalescope.train.script.loader_waits import LoaderWaits
 from scalescope.train.script.losses import loss_number, loss_tensor
 from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.own_threads import OwnThreads
@@ -70,6 +71,7 @@ def _never_raises(
             method(self, *args, **kwargs)
         except Refused:
             self._given_up = True  # rank 0 has said why
+            self._unmark()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to end somebody's training
             self._give_up(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
 
@@ -95,6 +97,8 @@ class StepProfiler:
         self._folder: RunFolder | None = None
         self._clock: Clock | None = None
         self._marks: ExchangeMarks | None = None  # where the loop waits for the others
+        self._waits: LoaderWaits | None = None  # where it waits for torch's loaders
+        self._is_timing = False  # `loading` is, whatever loader is inside
         # what is on which device, the first step tells
         self._windows = ScriptWindows(ScriptSchedule.of(self._config), self._known_of, _say)
         self._recent: deque[Lap] = deque(maxlen=2 * NEAR_STEPS)
@@ -157,12 +161,13 @@ class StepProfiler:
         """Yield the batches of a loader, each timed: `for batch in profile.loading(loader)`.
 
         How long the host waits for them is then in each row, is said live where it is long, and is loading in traces.
+        torch's own loaders need no such word: what the loop's thread waits for in them is timed anyway, once.
         """
         asked_s = time.perf_counter()
-        with torch.profiler.record_function(LOADING):  # a loader may start its workers here, every epoch
+        with self._timing():  # a loader may start its workers here, every epoch
             following = iter(batches)
         while True:
-            with torch.profiler.record_function(LOADING):
+            with self._timing():
                 try:
                     batch = next(following)
                 except StopIteration:
@@ -171,10 +176,24 @@ class StepProfiler:
             yield batch
             asked_s = time.perf_counter()
 
+    @contextmanager
+    def _timing(self) -> Iterator[None]:
+        """Annotate loading that is timed as a whole, whatever loaders of torch's are in there."""
+        self._is_timing = True
+        try:
+            with torch.profiler.record_function(LOADING):
+                yield
+        finally:
+            self._is_timing = False
+
     @_never_raises
     def _note_loaded(self, ms: float) -> None:
         if self._started and self._clock is not None:
             self._clock.loaded(ms)
+
+    def _note_waited(self, ms: float) -> None:
+        if not self._is_timing:
+            self._note_loaded(ms)
 
     def close(self) -> None:
         """End the run: the last rows, and on rank 0 the analysis and the report."""
@@ -187,8 +206,7 @@ class StepProfiler:
         self._started = False
         atexit.unregister(self._close_at_exit)
         self._windows.end_annotation()
-        if self._marks is not None:
-            self._marks.remove()
+        self._unmark()
         if self._exchange is None or self._membership is None:
             _say("no step has ended, so there is nothing to keep")
             return
@@ -198,6 +216,13 @@ class StepProfiler:
             self._end_run(self._recorder, status, message)
         elif status != "done":
             self._note_failure(status, f"rank {self._membership.rank}: {message}")
+
+    def _unmark(self) -> None:
+        """Leave torch, and the script's modules, as they were."""
+        if self._marks is not None:
+            self._marks.remove()
+        if self._waits is not None:
+            self._waits.end()
 
     def _close_at_exit(self) -> None:
         """The script is at its end without having closed: by an error, where Python has noted one."""
@@ -231,6 +256,7 @@ class StepProfiler:
             )  # fmt: skip
         self._workers = OwnWorkers()
         self._clock = make_clock(membership.device)
+        self._waits = LoaderWaits(self._note_waited)
         if membership.size > 1:
             self._marks = mark_exchanges(self._clock.arrive, Waits(self._clock.begin_wait, self._clock.end_wait))
         elif membership.backend is not None:
@@ -360,8 +386,8 @@ class StepProfiler:
         self._given_up = True
         with suppress(Exception):
             self._windows.abandon()
-            if self._marks is not None:
-                self._marks.remove()
+        with suppress(Exception):
+            self._unmark()
         _say(f"measuring has ended, and the script goes on: {why}")
         if self._exchange is not None and self._membership is not None and self._membership.rank == 0:
             with suppress(Exception):
