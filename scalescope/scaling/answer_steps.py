@@ -153,6 +153,22 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
 _IS_WHY = 0.5
 
 
+class LoadingInSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """How long hosts are in their loaders in steady steps, ms, in the mean: where all of these tell it of all ranks.
+
+    No step loses more to loading than the rank waits that is longest in its loader there.
+    """
+
+    by_rank_ms: list[float]
+    longest_ms: float  # of the rank that is longest in its loader in each step, with the end of its 95% interval
+    longest_high_ms: float
+    shortest_ms: float  # of the rank that is shortest, with the begin of its own
+    shortest_low_ms: float
+    mean_step_ms: float
+    steps: int
+    profiled_ms: list[float] = []  # by rank, in the mean profiled step; empty: not told of all
+
+
 class HostTime(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank's loop did of its median profiled step, ms: of CPUs, where its host tells it."""
 
@@ -237,6 +253,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     core_waits: CoreWaits | None = None  # None: rows do not tell
     uneven: UnevenSteps | None = None  # None: their median is known within a tenth
     apart: StepsApart | None = None  # of CPUs; None: rows do not tell
+    loading: LoadingInSteps | None = None  # None: rows do not tell
     hosts: list[HostTime] = []  # by rank, of the profiled steps; empty: rows do not tell
 
     def __post_init__(self) -> None:

@@ -37,6 +37,8 @@ BOUND_CORES = "bound_cores"
 GARBAGE = "garbage_collection"  # evidence that Python's own collector tells of: `calls` times a step, which take `ms`
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
 STEADY_STEPS = "steady_steps"
+#: Evidence that all steps say for how long hosts are in their loaders: `ms` in the mean, of `value` steps.
+LOADED = "loaded_in_all_steps"
 #: Evidence that all steps say how late a rank is, whatever its window holds: `ms` in the mean, of `value` steps.
 LATE = "late_in_all_steps"
 NO_TRACE = "no_trace"  # evidence that of a rank which comes late in all steps there is no trace

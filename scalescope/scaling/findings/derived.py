@@ -27,6 +27,7 @@ from scalescope.scaling.findings.of_rows.on_cores import add_on_cores
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
 from scalescope.scaling.findings.of_rows.own_workers import with_own_workers, within_their_workers
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
+from scalescope.scaling.findings.of_rows.timed_loading import with_timed_loading, within_timed_loading
 from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
 from scalescope.scaling.findings.prices.sound import all_sound
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -56,12 +57,14 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     """Put findings into an analysis, and what follows from them."""
     step_ms = mean_step_ms(analysis, "window")
     as_run, splits = step_as_run(analysis)
+    loaded = within_timed_loading(within_their_workers(findings, analysis), analysis)
     told = with_bubbles(
-        with_experts(within_their_workers(findings, analysis), analysis.experts, step_ms),
+        with_experts(loaded, analysis.experts, step_ms),
         rows_as_run(analysis.pipelines, splits), as_run.value,
         on_cpus=analysis.activity == "cpu",
     )  # fmt: skip
-    told = with_late_rank(with_long_steps(with_now_and_then(told, analysis, _room_ms(analysis)), analysis), analysis)
+    told = with_long_steps(with_now_and_then(told, analysis, _room_ms(analysis)), analysis)
+    told = with_late_rank(with_timed_loading(told, analysis), analysis)
     told = with_loads_by_turns(told, analysis)
     told = without_recurring(without_ranks_in_time(told, analysis), analysis)
     told = with_own_threads(with_core_waits(without_waiting_ranks(told, analysis), analysis), analysis)

@@ -33,6 +33,7 @@ from scalescope.scaling.finding.figures import (
     HIDDEN,
     IN_STEPS,
     LATE,
+    LOADED,
     LOADER_WORKERS,
     LOCK_WAITS,
     LOOP_AFTER,
@@ -77,6 +78,10 @@ def loading(finding: Finding) -> str:
         whose = host_does(finding, "load", "loads")
         beside = longer_beside(finding, several=is_of_several(finding))
         return f"{some[0]} {whose} data for {longer_there(finding)} longer than in the others{beside}"
+    all_steps = row_of(finding, LOADED)
+    if all_steps is not None and first_of(finding, "annotation") is None:
+        whose = host_does(finding, "are in their loaders", "is in its loader")
+        return f"in the mean of {all_steps.value:.0f} steps {whose} for {milliseconds(all_steps.ms or 0.0)}"
     row = first_of(finding, "annotation")
     whose = host_does(finding, "load", "loads")
     # torch's own mark of its loader tells nothing beyond that data are loaded
@@ -102,6 +107,8 @@ def loading(finding: Finding) -> str:
         return f"{whose} data{named}{took} in the profiled steps{inside}, {told}{hidden}"
     meanwhile = " while nothing computes" if is_on_cpu(finding) else " while the device has nothing to do"
     meanwhile = inside or meanwhile
+    if all_steps is not None:
+        meanwhile += f", {milliseconds(all_steps.ms or 0.0)} in the mean of {all_steps.value:.0f} that are not recorded"
     return f"{whose} data{named}{took}{meanwhile}{hidden}{_shared_with_workers(finding)}"
 
 

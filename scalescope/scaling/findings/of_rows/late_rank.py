@@ -11,7 +11,7 @@ from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.answer_steps import LateInSteps
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding.codes import Code, Cure
-from scalescope.scaling.finding.figures import AT_LEAST, AT_STEP, IN_STEPS, INPUTS, LATE, NO_TRACE, STEADY_STEPS
+from scalescope.scaling.finding.figures import AT_LEAST, AT_STEP, IN_STEPS, INPUTS, LATE, LOADED, NO_TRACE, STEADY_STEPS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy, ranks_of
 from scalescope.scaling.finding.kinds import is_certain, is_now_and_then, is_of_steady_steps, is_within_noise
 from scalescope.scaling.finding.order import ranked, stood_ms, weight
@@ -213,6 +213,8 @@ def _of_window(late: LateInSteps, analysis: RunAnalysis) -> Finding:
     """Return the finding of a late rank that no other names: it loads, where that is what its window has it do."""
     loading = _loading_ms(late.rank, analysis)
     own = () if loading is None else (EvidenceRow(kind="annotation", name=LOADING, ms=loading),)
+    if loading is None and (told := _loading_by_rows(late, analysis)) is not None:
+        loading, own = told.ms, (told,)
     code: Code = "unsteady" if loading is None else "data_loading"
     cure: Cure = "profile_longer" if loading is None else "load_ahead"
     if late.rank not in {one.rank for one in analysis.ranks}:
@@ -243,6 +245,18 @@ def _loading_ms(rank: int, analysis: RunAnalysis) -> float | None:
     loads = mine.idle_data_ms - max(one.idle_data_ms for one in others)
     later = _own_ms(mine) - max(_own_ms(one) for one in others)
     return mine.idle_data_ms if loads >= _EXPLAINED * later > 0 else None
+
+
+def _loading_by_rows(late: LateInSteps, analysis: RunAnalysis) -> EvidenceRow | None:
+    """Return what a rank loads for in all steps where that is most of what it is late by, whatever its window shows."""
+    loading = analysis.step_times.loading if analysis.step_times is not None else None
+    if loading is None or not 0 <= late.rank < len(loading.by_rank_ms) or len(loading.by_rank_ms) < 2:
+        return None
+    mine = loading.by_rank_ms[late.rank]
+    others = max(ms for rank, ms in enumerate(loading.by_rank_ms) if rank != late.rank)
+    if mine - others < _EXPLAINED * late.ms:
+        return None
+    return EvidenceRow(kind="figure", name=LOADED, ms=mine, others_ms=others, value=float(loading.steps))
 
 
 def _own_ms(step: Split) -> float:

@@ -25,6 +25,7 @@ from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows
 from scalescope.scaling.verdicts.step_rows.host_times import host_times
 from scalescope.scaling.verdicts.step_rows.late import last_in_steps, late_rank
 from scalescope.scaling.verdicts.step_rows.later import ranks_in_steps
+from scalescope.scaling.verdicts.step_rows.loading import loading_in_steps
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from scalescope.scaling.verdicts.step_rows.uneven import uneven_steps
@@ -150,6 +151,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         core_waits=None if analysis.growing is not None else core_waits(measured.every, rows, _recorded(analysis)),
         uneven=None if analysis.growing is not None else uneven_steps(steady),
         apart=_apart(analysis, rows, steady),
+        loading=None if analysis.growing is not None else loading_in_steps(steady, _of(rows, _recorded(analysis))),
         hosts=host_times(analysis.steps, rows) if analysis.activity == "cpu" else [],
     )
     if not steady:
@@ -216,6 +218,10 @@ def _recorded(analysis: RunAnalysis) -> set[int]:
     """Return the profiled steps: without those that are longer every so often, where there are others."""
     recorded = {one.step for one in analysis.steps}
     return {step for step in recorded if not _recurs(analysis, step)} or recorded
+
+
+def _of(rows: Sequence[StepRow], steps: set[int]) -> list[StepRow]:
+    return [row for row in rows if row.step in steps]
 
 
 def _recurs(analysis: RunAnalysis, step: int) -> bool:
