@@ -5,7 +5,7 @@ from scalescope.report.compare.parts import names_of, part_name
 from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.compare.answer import Comparison, CountedWork, GateLine, KernelChange
+from scalescope.scaling.compare.answer import REST, Comparison, CountedWork, GateLine, KernelChange, PartChange
 
 _MATCHED = {
     "name": "name",
@@ -23,6 +23,8 @@ _WHAT_REST_IS = (
     "“{}”: the step as run, which is the median of those without a profiler, less the profiled one, whose parts the "
     "rows above are; below zero the profiled steps were the longer ones{}."
 )
+#: … and the row below it, where that change is sure, and this one within noise.
+_WITHOUT_WAITS = "without what ranks waited for cores"
 #: What a reader is to make of it where it is no change of the job's for sure.
 _REST_IS_NOISE = ". What it changed by is within noise: the few profiled steps of a run may be longer or shorter"
 
@@ -44,12 +46,13 @@ def parts_table(answer: Comparison) -> Table:
         Column("noise", ""),
     ]
     seen = sorted(
-        (one for one in answer.parts if one.name != "rest"), key=lambda one: (one.within_noise, -abs(one.change_ms))
+        (one for one in answer.parts if one.name != REST), key=lambda one: (one.within_noise, -abs(one.change_ms))
     )
-    rest = [one for one in answer.parts if one.name == "rest"]
+    rest = [one for one in answer.parts if one.name == REST]
     ordered = [*seen, *rest]
     rows: list[list[Cell]] = [
-        [part_name(one), one.baseline_ms, one.other_ms, one.change_ms, one.low_ms, one.high_ms,
+        [part_name(one), one.baseline_ms, one.other_ms, one.change_ms,
+         *((None, None) if _tells_nothing(one, answer) else (one.low_ms, one.high_ms)),
          "mean of all" if one.rank is None else str(one.rank), "within noise" if one.within_noise else ""]
         for one in ordered
     ]  # fmt: skip
@@ -57,23 +60,43 @@ def parts_table(answer: Comparison) -> Table:
         sums = [sum(getattr(one, key) for one in seen) for key in ("baseline_ms", "other_ms", "change_ms")]
         without = ", without recording" if answer.parts_by == "as_run" else ""
         rows.insert(len(seen), [f"the profiled step{without}", *sums, None, None, "", ""])
-    name = _STEPS[answer.basis or "profiled"]
-    step: list[Cell] = [name, answer.baseline_ms, answer.other_ms, answer.change_ms, answer.low_ms, answer.high_ms]
-    rows.append([*step, "", "within noise" if answer.verdict == "same" else ""])
+    whole_rows = _step_rows(answer)
+    rows += whole_rows
     counted = [one.work for one in ordered]
     if any(work is not None and work.baseline_calls != work.other_calls for work in counted):
         told = any(work is not None and work.change_ms is not None for work in counted)
         columns += [Column("calls", "calls a step")]
         columns += [Column("work_ms", "by their number", "ms", 3)] if told else []
-        whole = [None] * (len(rows) - len(counted))  # of no one kind
-        for row, work in zip(rows, [*counted[: len(seen)], *whole, *counted[len(seen) :]], strict=True):
+        profiled = [None] * (len(rows) - len(counted) - len(whole_rows))  # of no one kind, as the whole is
+        works = [*counted[: len(seen)], *profiled, *counted[len(seen) :], *[None] * len(whole_rows)]
+        for row, work in zip(rows, works, strict=True):
             row += [_calls(work), *([work.change_ms if work is not None else None] if told else [])]
     reasons = {"work_ms": "both sides launch as many, kernels were exchanged for others, or more are smaller ones"}
-    reasons |= dict.fromkeys(("low_ms", "high_ms"), "a sum of the parts above it, whose bounds are theirs")
+    sums_only = not any(_tells_nothing(one, answer) for one in rest)
+    told_wide = "a sum of the parts above it, whose bounds are theirs"
+    reasons |= dict.fromkeys(("low_ms", "high_ms"), told_wide if sums_only else f"{told_wide}; or wider than the step")
+    if answer.sure_as_measured is not None:
+        reasons |= dict.fromkeys(("baseline_ms", "other_ms"), "without waits for cores the change alone is told")
     note = ""
     if rest:
         note = _WHAT_REST_IS.format(part_name(rest[0]), _REST_IS_NOISE if rest[0].within_noise else "")
     return Table(columns, rows, reasons, note)
+
+
+def _step_rows(answer: Comparison) -> list[list[Cell]]:
+    """Return the whole step's change: in two rows where it is beyond noise as measured, and within it without what
+    ranks waited for cores, as the first sentences and a limit have it.
+    """
+    step: list[Cell] = [_STEPS[answer.basis or "profiled"], answer.baseline_ms, answer.other_ms, answer.change_ms]
+    if (told := answer.sure_as_measured) is None:
+        return [[*step, answer.low_ms, answer.high_ms, "", "within noise" if answer.verdict == "same" else ""]]
+    free: list[Cell] = [_WITHOUT_WAITS, None, None, told.free_ms, told.free_low_ms, told.free_high_ms]
+    return [[*step, told.low_ms, told.high_ms, "", ""], [*free, "", "within noise"]]
+
+
+def _tells_nothing(part: PartChange, answer: Comparison) -> bool:
+    """Tell whether bounds of what traces do not show are wider than the step itself."""
+    return part.name == REST and part.within_noise and part.high_ms - part.low_ms > 2 * (answer.baseline_ms or 0.0)
 
 
 def parts_sentence(answer: Comparison) -> str:
@@ -87,6 +110,8 @@ def parts_sentence(answer: Comparison) -> str:
     adds_up = f"The parts add up to the step's change. {cores_in_parts(answer)}".rstrip()
     if not sure:
         which = "No part changed beyond noise."
+        if answer.sure_as_measured is not None:
+            which = "No part by itself changed beyond noise, as the whole step did as measured."
         if answer.in_the_mean:
             which = "Of the steps between the longer ones no part changed for sure."
         elif slowed:

@@ -13,7 +13,7 @@ from scalescope.scaling.compare.alike.ranks_held import of_ranks_held
 from scalescope.scaling.compare.alike.same_work import amounts, same_work
 from scalescope.scaling.compare.alone import AnalysisOf, doing_of, first_of_longer, found_alone
 from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, LateChange, Reason, Side, Verdict
-from scalescope.scaling.compare.difference import Difference, as_both_split, difference
+from scalescope.scaling.compare.difference import Difference, as_both_split, difference, within_amounts
 from scalescope.scaling.compare.gate import Limit, judge
 from scalescope.scaling.compare.kernels.gaps import standing_gaps
 from scalescope.scaling.compare.kernels.matching import Matched, another_size, match_sides
@@ -207,7 +207,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     matched = match_sides(baseline, other, rank, work.rate)
     if (differs := _batch_differs(baseline, other, matched)) is not None:
         return _refused(names, "another_batch", [differs, *work.notes], baseline, other, ())
-    parts = with_work(found.parts, baseline, other, matched.alone_us, alone, matched.resized)
+    parts = with_work(within_amounts(found.parts), baseline, other, matched.alone_us, alone, matched.resized)
     changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
     untold = baseline.cores_untold or other.cores_untold

@@ -110,6 +110,19 @@ def difference(
     )
 
 
+def within_amounts(parts: Sequence[PartChange]) -> list[PartChange]:
+    """Return the parts with bounds that no part goes beyond: it shrinks by no more than it was, and grows by no more
+    than it has become. None is sure, or unsure, by this alone; what traces do not show has a sign, and keeps its own.
+    """
+    return [
+        one if one.name == REST else replace(
+            one, low_ms=max(one.low_ms, min(-one.baseline_ms, one.change_ms)),
+            high_ms=min(one.high_ms, max(one.other_ms, one.change_ms)),
+        )
+        for one in parts
+    ]  # fmt: skip
+
+
 def as_both_split(baseline: Measurement, other: Measurement) -> tuple[Measurement, Measurement]:
     """Return both sides with their communication unsplit where one side's mostly is, and the other's is not.
 

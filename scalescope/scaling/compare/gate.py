@@ -136,14 +136,23 @@ def judge(limit: Limit, answer: Comparison, baseline: Measurement, other: Measur
         apart = f"{max(found.more, found.less):.4g} {_SHOWN[limit.metric]} of communication"
         return _line(limit, False, f"not measured: {apart} cannot be split into wait and transfer")
     if found.measured and _fails(limit, found.measured[0]):
-        as_measured, *free = (_told(limit, one) for one in found.measured)
-        without = f"; without what ranks waited for cores {free[0]}" if free else ""
-        return _line(limit, False, f"{as_measured}, as measured{without}: other processes or the job's own threads had "
+        return _line(limit, False, f"{_as_measured(limit, found)}: other processes or the job's own threads had "
                      "their cores, and a run with its cores to itself tells which")  # fmt: skip
     rare, reached = _by_rare_steps(limit, found, answer)
+    told = _as_measured(limit, found)
     if not _reaches(limit, found):
-        return _line(limit, True, _told(limit, found) + rare, untold=reached)
-    return _line(limit, True, _told(limit, found) + _why_untold(limit, found, answer) + rare, untold=True)
+        return _line(limit, True, told + rare, untold=reached)
+    return _line(limit, True, told + _why_untold(limit, found, answer) + rare, untold=True)
+
+
+def _as_measured(limit: Limit, found: MetricChange) -> str:
+    """Return a change in words, as the first sentences have it: as measured, and without waits for cores, where that is
+    sure.
+    """
+    if not found.measured:
+        return _told(limit, found)
+    as_measured, *free = (_told(limit, one) for one in found.measured)
+    return f"{as_measured}, as measured{f'; without what ranks waited for cores {free[0]}' if free else ''}"
 
 
 def _by_rare_steps(limit: Limit, found: MetricChange, answer: Comparison) -> tuple[str, bool]:
