@@ -36,6 +36,8 @@ def once_each(answer: Comparison) -> str:
     noise = answer.noise
     if answer.sure_as_measured is not None and more_threads(answer) is not None:
         return "Run both again with as many threads to compare the rest"
+    if answer.sure_as_measured is not None and _by_workers(answer) is not None:
+        return "Run both again with less work in the loaders' workers, or cores for them, to compare the rest"
     if answer.sure_as_measured is not None:
         return "Whose cores they had is not told: run both again with the cores to themselves"
     if answer.verdict != "same" or noise is None or noise.unit == "repeats" or not is_wide(answer):
@@ -59,8 +61,19 @@ def waits_for_cores(answer: Comparison) -> str:
     why = (
         f", {WHO_HAS_THEM}" if threads is None else f": {threads[1]} threads compute there, and {threads[0]} in {here}"
     )
+    if threads is None and (workers := _by_workers(answer)) is not None:
+        before, after = (figure(cores, 2) for cores in workers)
+        why = f", of which the loaders' workers use {after} there, and {before} in {here}"
     told = waits_more(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited, why)
     return f"In {there} {told}" if told else ""
+
+
+def _by_workers(answer: Comparison) -> tuple[float, float] | None:
+    """Return the cores that the loaders' workers use on both sides, where that is why ranks wait for them."""
+    noise = answer.noise
+    if noise is None or not noise.by_workers or noise.baseline_worker_cores is None or noise.other_worker_cores is None:
+        return None
+    return noise.baseline_worker_cores, noise.other_worker_cores
 
 
 def more_threads(answer: Comparison) -> tuple[int, int] | None:

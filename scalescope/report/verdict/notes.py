@@ -30,7 +30,7 @@ from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import INPUTS, ROUNDS
 from scalescope.scaling.finding.finding import Finding
-from scalescope.scaling.finding.kinds import is_within_noise
+from scalescope.scaling.finding.kinds import is_lost_in_noise, is_within_noise
 from scalescope.scaling.finding.order import weight
 
 #: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
@@ -142,13 +142,16 @@ def _are(steps: Sequence[int]) -> str:
 
 
 def straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[str]:
-    """Return a sentence for each rank that costs the others time, but for what was said already."""
+    """Return a sentence for each rank that costs the others time, but for what was said already, and for what is no
+    more than steps differ by: that is listed, and named as such.
+    """
     where = devices(run.world_size, run.activity)
     least = _WORTH_NAMING * max((weight(one) for one in run.findings if one.ms is not None), default=0.0)
     named = [
         one
         for one in run.findings
-        if one.rank is not None and one.ms is not None and one not in said and weight(one) >= least
+        if one.rank is not None and one.ms is not None and one not in said and not is_lost_in_noise(one)
+        if weight(one) >= least
     ]
     found = [
         f"{capitalized(finding_text.subject(one))} of {where} {_costs(one, run.findings)}: "

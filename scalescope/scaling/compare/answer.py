@@ -55,6 +55,10 @@ class Noise(msgspec.Struct, kw_only=True, frozen=True):
     #: Of a step, how long a rank was ready to run while others had its core; None: not told, or a device decides.
     baseline_run_delay_ms: float | None = None
     other_run_delay_ms: float | None = None
+    #: On CPUs, the cores that the ranks' child processes (a loader's workers) used; None: not told, or there are none.
+    baseline_worker_cores: float | None = None
+    other_worker_cores: float | None = None
+    by_workers: bool = False  # these use most of what ranks wait longer for cores on one side
 
 
 class CountedWork(msgspec.Struct, kw_only=True, frozen=True):

@@ -23,7 +23,13 @@ from scalescope.scaling.compare.measurement import (
     ranks_in_all,
 )
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds, within_the_step
-from scalescope.scaling.compare.rows.run_delay import as_measured, run_delay_of, with_run_delay
+from scalescope.scaling.compare.rows.run_delay import (
+    are_by_workers,
+    as_measured,
+    run_delay_of,
+    with_run_delay,
+    worker_cores_of,
+)
 from scalescope.scaling.compare.spread import (
     AMOUNTS,
     drift_of,
@@ -104,6 +110,9 @@ def difference(
             parts_factor=found.factor,
             baseline_run_delay_ms=delays[0].step_ms,
             other_run_delay_ms=delays[1].step_ms,
+            baseline_worker_cores=worker_cores_of(baseline),
+            other_worker_cores=worker_cores_of(other),
+            by_workers=are_by_workers((baseline, other), (float(here.mean.sum()), float(there.mean.sum())), delays),
         ),
         as_measured=told,
         parts=_parts(found, here, there, rank, chosen, _of_others(baseline, other, rank, rate)),

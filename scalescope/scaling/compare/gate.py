@@ -136,13 +136,23 @@ def judge(limit: Limit, answer: Comparison, baseline: Measurement, other: Measur
         apart = f"{max(found.more, found.less):.4g} {_SHOWN[limit.metric]} of communication"
         return _line(limit, False, f"not measured: {apart} cannot be split into wait and transfer")
     if found.measured and _fails(limit, found.measured[0]):
-        return _line(limit, False, f"{_as_measured(limit, found)}: other processes or the job's own threads had "
-                     "their cores, and a run with its cores to itself tells which")  # fmt: skip
+        return _line(limit, False, f"{_as_measured(limit, found)}: {_who_had_cores(answer)}")
     rare, reached = _by_rare_steps(limit, found, answer)
     told = _as_measured(limit, found)
     if not _reaches(limit, found):
         return _line(limit, True, told + rare, untold=reached)
     return _line(limit, True, told + _why_untold(limit, found, answer) + rare, untold=True)
+
+
+def _who_had_cores(answer: Comparison) -> str:
+    """Return who had the cores that ranks waited for, as far as anything tells."""
+    noise = answer.noise
+    if noise is None or not noise.by_workers:
+        return (
+            "other processes or the job's own threads had their cores, and a run with its cores to itself tells which"
+        )
+    before, after = noise.baseline_worker_cores or 0.0, noise.other_worker_cores or 0.0
+    return f"the loaders' workers use {after:.2f} cores, and {before:.2f} in {answer.baseline}"
 
 
 def _as_measured(limit: Limit, found: MetricChange) -> str:

@@ -78,6 +78,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     #: core, ms: by so much it may be shorter, or longer, in the next run. None: nothing tells, or a device decides.
     run_delay_ms: float | None = None
     recorded_run_delay_ms: float | None = None
+    worker_cores: float | None = None  # that ranks' child processes used, on CPUs; None: not told, or there are none
     late_ms: dict[int, list[float]] = {}  # on CPUs, by rank, how long after all others it is ready in each steady step
     free_ms: list[float] = []  # the steady steps without what that rank waited; empty: nothing tells
     info: RunInfo | None = None

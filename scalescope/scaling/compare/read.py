@@ -243,6 +243,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         has_rare_steps=measured.long is not None and measured.long.is_rare,
         run_delay_ms=_run_delay(steady),
         free_ms=_free(steady),
+        worker_cores=_worker_cores(folder) if on_cpu else None,
         late_ms=_lateness(steady) if on_cpu else {},
         recorded_run_delay_ms=_run_delay([row for row in rows if row.phase == "profile"]),
         info=info,
@@ -295,6 +296,13 @@ def _run_delay(rows: Sequence[StepRow]) -> float | None:
     """Return how long the rank that waited most for a core did so, ms of the mean step."""
     told = [ms for row in rows if (ms := waited_ms(row)) is not None]
     return sum(told) / len(told) if told and len(told) == len(rows) else None
+
+
+def _worker_cores(folder: RunFolder) -> float | None:
+    """Return the cores that all ranks' child processes used together; None where a run noted none."""
+    recording = folder.read_recording()
+    workers = recording.workers if recording is not None else []
+    return sum(one.cores for one in workers) if workers else None
 
 
 def _free(rows: Sequence[StepRow]) -> list[float]:

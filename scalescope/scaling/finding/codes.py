@@ -95,6 +95,7 @@ Cure = Literal[
     "measure_again",
     "profile_longer",  # in more windows, of which one may show why
     "profile_rank",  # whose trace alone is missing
+    "profile_others",  # than the only one whose trace is there: waits and exchanges are told apart by both
     "give_step_ms",
     "faster_kernels",
     "matrix_units",  # for products that run in fp32 without them

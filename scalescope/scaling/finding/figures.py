@@ -73,6 +73,7 @@ TIMES_COMPUTE = "times_the_compute"
 #: A row of some longer steps of the window: how many times as long all that the host does takes in them (value).
 HOST_SLOWED = "host_slowed"
 LATE_RANK = "late_rank"  # names one of several ranks of which a finding is (value), where it is nobody's alone
+MAY_WAIT = "may_wait_for_others"  # that what collectives take may be waits for so many ranks (value) without a trace
 UNTOLD_WAITS = "untold_waits"  # what may wait for another rank before copy engines move data: no trace tells
 #: Evidence of a step without another finding, by its kernels' names: what they take that multiply in fp32 without the
 #: matrix units, in fp64, or sides that are no multiples of eight elements; that turn layouts around convolutions; that

@@ -8,6 +8,7 @@ from scalescope.scaling.finding.figures import (
     FULL_PRECISION,
     HIDDEN,
     MAY_BE_OTHERS,
+    MAY_WAIT,
     UNFUSED_OPTIMISER,
 )
 from scalescope.scaling.finding.finding import Finding, ranks_of
@@ -143,6 +144,8 @@ def weight(finding: Finding, *, in_range: bool = False) -> float:
     ms = own_ms(finding)
     if finding.code == "batch_preparation":
         return ms / 2
+    if finding.at_most and any(row.name == MAY_WAIT for row in finding.evidence):
+        return ms  # lost it is, to one of two causes
     if finding.at_most:
         sure = _expected_ms(finding) if in_range else max(0.0, finding.low_ms or 0.0)
         return (ms + (min(sure, ms) if finding.code in _TAKEN_AWAY else 0.0)) / 2

@@ -14,6 +14,7 @@ from scalescope.scaling.findings.bounds.hidden_exchanges import hidden_exchanges
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges, without_what_goes_with
 from scalescope.scaling.findings.bounds.rounds import with_rounds
+from scalescope.scaling.findings.bounds.unsplit_rounds import unsplit_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.batch_preparation import batch_preparation
 from scalescope.scaling.findings.computing.nothing import nothing
@@ -69,6 +70,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     many_buckets,
     hidden_exchanges,
     small_collectives,
+    unsplit_rounds,
     slow_transfer,
     contention,
     oversubscribed,

@@ -51,6 +51,10 @@ def own_work(finding: Finding) -> str:
     if besides is None or not besides.value or besides.calls is None:
         return beyond(finding, f"which {rest} do not run", otherwise) + _around(finding)
     launches = f"{besides.calls:,.0f} launch{'es' * (besides.calls != 1)}"
+    most = first_of(finding, "activity")
+    if most is not None and most.ms is not None and 0 < round(most.calls or 0.0) < round(besides.calls):
+        led = f"led by {most.name} ({most.calls:,.0f} of them, {milliseconds(most.ms)})"
+        return f"{launches} a step that {rest} do not make, {led}{_around(finding)}"
     return beyond(finding, f"in {launches} a step that {rest} do not make", otherwise) + _around(finding)
 
 

@@ -3,7 +3,15 @@
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.report.text.codes.evidence import first_of, row_of
-from scalescope.scaling.finding.figures import EXPOSED, EXPOSED_TRANSFER, EXPOSED_WAIT, ONE_WAITS, PASSES, SLOWER_BESIDE
+from scalescope.scaling.finding.figures import (
+    EXPOSED,
+    EXPOSED_TRANSFER,
+    EXPOSED_WAIT,
+    MAY_WAIT,
+    ONE_WAITS,
+    PASSES,
+    SLOWER_BESIDE,
+)
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.kinds import is_all_of_it
 
@@ -60,6 +68,9 @@ def small_collectives(finding: Finding) -> str:
         first_of(finding, "activity"),
     )
     why = _round(finding) or "each takes a round of messages, however little it carries"
+    if (others := row_of(finding, MAY_WAIT)) is not None:
+        whom = "for the other rank" if others.value == 1 else "for the other ranks"
+        why = f"waits {whom} or rounds of messages, which one rank's trace does not tell apart"
     if count is not None and count.calls is not None and size is None and operation is not None:
         sizeless = f", {_SIZELESS}" if finding.at_most else ""
         return f"{_of_all(count, 'collective')}, most of them {operation.name}{sizeless}: {why}"

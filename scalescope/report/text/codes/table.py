@@ -44,9 +44,9 @@ from scalescope.report.text.codes.hosts import (
     host_bound,
     loading,
     stall,
-    starved,
     synchronising,
 )
+from scalescope.report.text.codes.starved import starved
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import (
     AS_MANY,

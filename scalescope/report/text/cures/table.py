@@ -132,7 +132,8 @@ CURES: dict[Cure, CureText] = {
     ),
     "cheaper_workers": CureText(
         "make the batches of the loaders' workers cheaper, or give the ranks more cores",
-        "batches that are prepared once and kept, or ahead of training; cheaper transforms, smaller images",
+        "batches that are prepared once and kept, or ahead of training; cheaper transforms, smaller images; fewer "
+        "workers where they are several; cores for them beside the ranks'",
     ),
     "compile": CureText(
         "launch less: compile the step",
@@ -243,6 +244,10 @@ CURES: dict[Cure, CureText] = {
     "profile_longer": CureText(
         "profile in more windows, of which one may show why",
         "profile_steps(…, repeat=4), which tells of all steps how late each rank is; or longer windows: active=20",
+    ),
+    "profile_others": CureText(
+        "give the other ranks' traces too: together they tell waits for each other from what the exchange takes",
+        "the profiler on every rank, in the same steps; what is exchanged one by one together in one tensor",
     ),
     "profile_rank": CureText(
         "record that rank, too, or put its trace back: it alone shows why it is late", "the profiler on every rank"

@@ -36,6 +36,10 @@ _SLICE_MS = 4.0
 _RUNS = np.array([key in KINDS or key.startswith("idle_") for key in KEYS])
 
 
+#: Workers that use so much more of the cores than ranks wait longer for them are why these do.
+_MOST_OF_IT = 0.5
+
+
 class RunDelay(msgspec.Struct, frozen=True):
     """One side's waiting for cores, ms of a step, of the rank that waits most."""
 
@@ -100,6 +104,27 @@ def as_measured(
     free_half = _half(free if free is not None else found, parts, delays)
     return AsMeasured(low_ms=found.step - half, high_ms=found.step + half, free_ms=without,
                       free_low_ms=without - free_half, free_high_ms=without + free_half)  # fmt: skip
+
+
+def worker_cores_of(side: Measurement) -> float | None:
+    """Return the cores that the ranks' child processes use in the mean run; None where not all of them tell it."""
+    told = [one.worker_cores for one in side.repeats if one.worker_cores is not None]
+    return sum(told) / len(told) if len(told) == len(side.repeats) > 0 else None
+
+
+def are_by_workers(
+    sides: tuple[Measurement, Measurement], steps_ms: tuple[float, float], delays: tuple[RunDelay, RunDelay]
+) -> bool:
+    """Tell whether the ranks' loaders' workers use most of what ranks wait longer for cores on one side: each makes one
+    rank wait at a time, and for as long at most.
+    """
+    cores = [worker_cores_of(side) for side in sides]
+    waited = [one.step_ms for one in delays]
+    if cores[0] is None or cores[1] is None or waited[0] is None or waited[1] is None:
+        return False
+    more_ms = cores[1] * steps_ms[1] - cores[0] * steps_ms[0]
+    longer_ms = (waited[1] - waited[0]) * sides[1].first.identity.world_size
+    return more_ms * longer_ms > 0 and abs(more_ms) >= _MOST_OF_IT * abs(longer_ms)
 
 
 def _half(known: Bounds, parts: tuple[Floats, Floats], delays: tuple[RunDelay, RunDelay]) -> float:

@@ -3,8 +3,8 @@
 An operator that computes is interrupted where others have the core, for some milliseconds, whatever it computes. A rank
 with more to compute, or on slower cores, has all of its operators longer; so have batches that differ from step to
 step. Which process has the cores no trace of the ranks tells. The threads that move data take their turns as well, and
-nobody knows how long they would take: it is at least what the operators take beyond their shortest, and hosts beyond
-the other ranks', where all are interrupted.
+nobody knows how long they would take: it is at least what the operators take beyond their shortest (but for what those
+of undisturbed ranks do), and hosts beyond the other ranks', where all are interrupted.
 
 Nor is it whom a turn hits: operators in proportion to how long they are. Where the same few are longer in most steps it
 is something of theirs, such as fresh pages for what they write, which torch's profiler has a step's large tensors laid
@@ -34,6 +34,8 @@ _LEAST_NS, _OPERATORS, _LEAST_STEPS = 100_000, 4, 3
 _IN_MOST, _AS_EVER, _TOGETHER = 0.8, 1.25, 1.5
 #: On a rank of which no other has the cores, all together take less than this.
 _UNDISTURBED = 1.2
+#: … and in the mean about so many times their shortest: that much of it is nobody's turn.
+_BY_ITSELF = 1.1
 #: Turns do not hit the same operators in most steps: no more than this share of what is longer is of such.
 _OF_THE_SAME = 0.55
 #: A finding that costs so much of the step for sure is what can be mended in the job itself.
@@ -73,7 +75,8 @@ def _shared_cores(scene: Scene, found: Sequence[Finding]) -> Finding | None:
         return None
     everywhere = any(one.code == "host_starved" and one.rank is None for one in scene.host or ())
     change = Change(without=(Removal("uneven", ns=SHORTEST_NS), *((Removal("host"),) if everywhere else ())))
-    ms = gained_ms(scene.replayer, change)
+    longer_times = float(together.mean())
+    ms = gained_ms(scene.replayer, change) * (longer_times - _BY_ITSELF) / (longer_times - 1)
     sure = [
         one
         for one in found

@@ -65,10 +65,15 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     findings = [_as_known(one, untold=waits is None and analysis.activity == "cpu") for one in findings]
     if waits is None or analysis.activity != "cpu":
         return findings
+    findings = [one for one in findings if not _is_of_own_threads(one, waits)]
     own = _finding(waits)
     same = [one for one in findings if _is_the_same(one)]
     own_ms = (own.ms or 0.0) if own.at_most else weight(own)  # of waits that may be the job's own, all are told
-    costlier = any(_is_known(one) or (one.rank == own.rank and weight(one) >= own_ms) for one in same)
+    counted = _are_all_counted(waits, analysis)
+    costlier = any(
+        _is_known(one) or (one.rank == own.rank and weight(one) >= own_ms and not (counted and one.at_least))
+        for one in same
+    )
     if costlier or not _is_worth_it(waits):
         return _as_weighed(findings, [_with_threads(one, waits) if one in same else one for one in findings])
     # the turns that a loader's workers may take are among what is waited for
@@ -76,6 +81,13 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     others = [one for one in others if not _are_its_waits(one, own)]
     others = [left for one in others if (left := _beyond_waits(one, own, waits.mean_step_ms)) is not None]
     return _priced_first([own, *others])
+
+
+def _are_all_counted(waits: CoreWaits, analysis: RunAnalysis) -> bool:
+    """Tell whether ranks compute on no thread beside their loops: then what these wait for a core is all of it, and
+    what operators take beyond their shortest is no lower bound of more.
+    """
+    return waits.threads is not None and 0 < waits.threads * (analysis.hosts or 1) <= analysis.world_size
 
 
 def _as_known(one: Finding, *, untold: bool) -> Finding:
@@ -101,6 +113,17 @@ def _priced_first(findings: Sequence[Finding]) -> list[Finding]:
 def _is_worth_it(waits: CoreWaits) -> bool:
     """Tell whether ranks wait for more than the job's own threads make them, and in all stretches of the run."""
     return waits.ms >= WAITS_FOR_CORES * waits.mean_step_ms and waits.low_ms > 0
+
+
+def _is_of_own_threads(one: Finding, waits: CoreWaits) -> bool:
+    """Tell whether a rank's host stands still now and then by no more than the job's own threads make it, where all
+    steps tell that it waits for a core no longer than that, nor far longer than the others: nobody disturbs it.
+    """
+    free = one.remedy is not None and one.remedy.cure in ("free_cores", "core_for_rank")
+    still = any(row.name == "interruptions" for row in one.evidence)
+    if one.code != "host_starved" or one.rank is None or not (free and still) or _is_worth_it(waits):
+        return False
+    return (one.ms or 0.0) <= _by_own_threads_ms(waits)
 
 
 def _is_the_same(one: Finding) -> bool:

@@ -13,8 +13,9 @@ from scalescope.scaling.finding.codes import TOO_MANY_THREADS, Cure
 from scalescope.scaling.finding.figures import CORES_BY_TURNS
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import is_lost_in_noise
+from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 
-#: What mends waits for cores that the ranks compute on.
+#: What mends waits for cores that the ranks compute on; a loader's workers are waited for by themselves, too.
 _FOR_CORES: frozenset[Cure] = frozenset(
     {"free_cores", "core_for_rank", "more_cores_for_rank", "core_for_thread", *TOO_MANY_THREADS}
 )
@@ -71,7 +72,9 @@ def _on_cores_at_most(analysis: RunAnalysis, parallel: float, ranks: Sequence[Sp
 
 def _is_for_cores(one: Finding) -> bool:
     cure = one.remedy.cure if one.remedy is not None else None
-    return one.code == "host_starved" and cure in _FOR_CORES and not is_lost_in_noise(one)
+    turns = is_wait_for_cores(one) or any(row.name == CORES_BY_TURNS for row in one.evidence)
+    is_for = cure in _FOR_CORES or (cure == "cheaper_workers" and turns)
+    return one.code == "host_starved" and is_for and not is_lost_in_noise(one)
 
 
 def _by_rows(analysis: RunAnalysis, ranks: Sequence[Split], parallel: float) -> float:

@@ -1,4 +1,4 @@
-"""Waits for cores beside one rank whose loader's workers set the pace: these may be who has the cores."""
+"""Waits for cores beside loaders' workers, as far as a run noted what these use: they may be who has the cores."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.figures import LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, WORKERS_CORES
-from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import BUSY_WORKER, is_now_and_then
 from scalescope.scaling.finding.order import LITTLE, own_ms, ranked, weight
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
@@ -24,6 +24,8 @@ WORKERS_MAY_HAVE = "workers_may_have"
 _HARDLY = 0.1
 #: Cures of waits of which nobody known has the cores.
 _UNKNOWN: frozenset[Cure] = frozenset({"free_cores", "core_for_rank"})
+#: Workers that use so much of what ranks wait for cores are who has them; less than the other share is no word worth.
+_MOST_OF_IT, _SOME_OF_IT = 0.5, 0.2
 #: Loading that costs so much of what is waited for leads: the one is sure, and the other may be its doing.
 _LEADS = 0.25
 
@@ -71,6 +73,11 @@ def _within(one: Finding, likely_ms: float, most_ms: float, cores: float) -> Fin
 
 
 def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
+    """Return findings of ranks that lack cores with the loaders' workers that have them, where a run noted so."""
+    return [_beside_workers(one, analysis) for one in _with_slow_workers(findings, analysis)]
+
+
+def _with_slow_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
     """Return findings of waits for cores with the rank whose loader's workers may have these, which then comes first.
 
     A worker that its rank waits for is behind, and never rests: where it computes it has a core all the while. With it
@@ -97,6 +104,34 @@ def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list
         return told
     at = findings.index(starved)
     return told if at > findings.index(slow) else [*told[:at], slow, *(one for one in told[at:] if one is not slow)]
+
+
+def _beside_workers(one: Finding, analysis: RunAnalysis) -> Finding:
+    """Return a finding of ranks that lack cores with what the loaders' workers use of these, where it is some of it.
+
+    A core that a worker has for as long makes one rank wait at a time. Where that is most of what ranks wait, less work
+    in the workers is what gives the cores back. Of those that rest nothing is said.
+    """
+    told = any(row.name == WORKERS_MAY_HAVE for row in one.evidence)
+    if one.code != "host_starved" or not _is_nobodys(one) or not one.ms or told or not _are_at_work(analysis):
+        return one
+    times = analysis.step_times
+    waits = times.core_waits if times is not None else None
+    waits_ms, step_ms = (0.0, mean_step_ms(analysis, "window")) if waits is None else (waits.ms, waits.mean_step_ms)
+    ranks = analysis.world_size if one.rank is None else analysis.hosts or 1
+    used = sum(own.cores for own in analysis.worker_times)
+    share = used * step_ms / (max(one.ms, waits_ms) * ranks)
+    if share < _SOME_OF_IT:
+        return one
+    rest = tuple(row for row in one.evidence if row.name != WORKERS_CORES)
+    found = replace(one, evidence=(*rest, EvidenceRow(kind="figure", name=WORKERS_CORES, value=used)))
+    return replace(found, remedy=Remedy(cure="cheaper_workers")) if share >= _MOST_OF_IT else found
+
+
+def _are_at_work(analysis: RunAnalysis) -> bool:
+    """Tell whether the ranks' workers compute, or would if they had a core, and do not rest beside their batches."""
+    wanted = [own.cores + (own.waiting or 0.0) for own in analysis.worker_times]
+    return bool(wanted) and statistics.fmean(wanted) >= _HARDLY
 
 
 def _is_nobodys(one: Finding) -> bool:

@@ -1,0 +1,127 @@
+"""Loaders' workers that a run noted at work are named as who has the cores, and no other processes."""
+
+import shutil
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.records.steps.recording import RecordingFacts
+from scalescope.records.steps.worker_times import WorkerTime
+from scalescope.report.compare.sentences import verdict_sentences
+from scalescope.report.text.cures.words import cure_elsewhere
+from scalescope.report.text.findings import because
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.difference import difference
+from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
+from scalescope.scaling.compare.read import read_side
+from scalescope.scaling.finding.figures import CORES_BY_TURNS
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.findings.derived import keep
+from tests.test_compare_alike import DATA
+from tests.test_core_waits import BESIDE_OTHERS, BY_ITSELF, STALL, rows, told
+
+BY_TURNS = Finding(
+    code="host_starved", ms=72.3, low_ms=72.3, high_ms=180.0, fraction=0.4, backed="replay", at_least=True,
+    evidence=(EvidenceRow(kind="figure", name=CORES_BY_TURNS, ms=56.5, calls=26.7, value=1.63),),
+    remedy=Remedy(cure="free_cores"),
+)  # fmt: skip
+STILL = Finding(
+    code="host_starved", rank=1, ms=5.4, low_ms=0.0, high_ms=7.6, fraction=0.036, backed="replay",
+    evidence=(EvidenceRow(kind="figure", name="interruptions", ms=5.7, others_ms=3.1, calls=2.0, share=0.25),),
+    remedy=Remedy(cure="free_cores"),
+)  # fmt: skip
+
+
+def _with_workers(steps: list[StepRow], findings: list[Finding], cores: float, waiting: float) -> RunAnalysis:
+    run = told(steps, [])
+    run.worker_times = [WorkerTime(rank=rank, processes=1, cores=cores, waiting=waiting) for rank in (0, 1)]
+    keep(run, [*run.findings, *findings])
+    return run
+
+
+def test_workers_that_have_the_cores_are_named_with_how_much_of_them() -> None:
+    """*The job's other threads (gloo's) take turns with them, and other processes may*, and *quiet the machine*, of a
+    run that had noted 0.47 of a core for its loaders' workers, and 0.09 of one that was not slow.
+    """
+    run = _with_workers(rows(BESIDE_OTHERS), [], 0.24, 0.23)
+    headline = run_verdict(run).headline
+    assert "waits for cores cost 62.5 ms (" in headline and "other processes" not in headline
+    used = "of which the loaders' workers use 0.48 (2 threads compute on 2 cores beside them)"
+    assert used in headline and used in because(run.findings[0])
+    assert run_verdict(run).advice.startswith("make the batches of the loaders' workers cheaper, or give the ranks")
+    assert run.findings[0].remedy is not None
+    assert "fewer workers where they are several; cores for them" in cure_elsewhere(run.findings[0].remedy)
+    keep(run, again := list(run.findings))
+    assert run.findings == again
+    some = because(_with_workers(rows(BESIDE_OTHERS), [], 0.12, 0.1).findings[0])
+    assert "which the loaders' workers (0.24 of one), other processes or own threads have" in some
+    resting = because(_with_workers(rows(BESIDE_OTHERS), [], 0.04, 0.02).findings[0])
+    assert "which other processes, loaders' workers or own threads have" in resting
+
+
+def test_what_operators_take_longer_is_no_more_than_ranks_wait_for_cores_where_loops_are_all_that_computes() -> None:
+    """*At least 62.3 ms of the 180.0 ms step* stood beside waits for a core of 44.8 and 41.5 ms a rank."""
+    run = told(rows(BESIDE_OTHERS), [BY_TURNS])
+    (first,) = run.findings
+    assert first.ms is not None and first.ms < 63 and not first.at_least
+    team = told(rows(BESIDE_OTHERS), [])  # threads beside the loops wait, too, for which no row tells it
+    assert team.step_times is not None and team.step_times.core_waits is not None
+    team.step_times.core_waits = replace(team.step_times.core_waits, threads=4, cores=4)
+    keep(team, [BY_TURNS])
+    assert team.findings == [one for one in team.findings if one.at_least] and team.findings[0].ms == BY_TURNS.ms
+
+
+def test_a_rank_that_the_jobs_own_threads_interrupt_is_no_starved_host() -> None:
+    """*Rank 1, a starved host: 5.4 ms (0.00 to 7.6), within noise* was the third finding, and the last sentence, of two
+    ranks that wait for a core for 10% of a step, both of them, with nobody else on the machine.
+    """
+    own = told(rows(BY_ITSELF), [STALL, STILL])
+    assert [one.code for one in own.findings] == ["host_stall"]
+    dear = replace(STILL, ms=60.0, low_ms=40.0, high_ms=80.0)  # what no thread of the job's makes
+    assert "host_starved" in {one.code for one in told(rows(BY_ITSELF), [dear]).findings}
+
+
+def test_what_noise_may_have_made_of_a_rank_is_listed_and_not_said_once_more() -> None:
+    doubtful = Finding(code="slower_compute", rank=1, ms=9.0, low_ms=0.0, high_ms=12.0, fraction=0.08, backed="replay",
+                       remedy=Remedy(cure="look_at_device"))  # fmt: skip
+    run = told(rows(BY_ITSELF), [STALL, doubtful])
+    assert doubtful.code in {one.code for one in run.findings}
+    assert not [note for note in run_verdict(run).notes if "or nothing" in note]
+
+
+ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="unet", samples_by_rank=(4, 4))
+
+
+def _side(name: str, step_ms: float, waits_ms: float, cores: float | None) -> Measurement:
+    lengths = [step_ms + (at % 5) - 2.0 for at in range(40)]
+    repeat = Repeat(name=name, path=DATA / name, identity=ON_CPU, steady_ms=lengths, run_delay_ms=waits_ms,
+                    free_ms=[ms - waits_ms for ms in lengths], worker_cores=cores)  # fmt: skip
+    return Measurement(name=name, repeats=[repeat])
+
+
+def test_a_comparison_names_the_workers_that_have_the_cores_on_one_side() -> None:
+    """*Whose cores they had is not told: run both again with the cores to themselves* was said of such two runs."""
+    calm = _side("calm", 133.0, 10.3, 0.09)
+    for cores, by_workers in ((0.47, True), (0.12, False), (None, False)):
+        found = difference(calm, _side("slow", 177.0, 53.0, cores))
+        assert found is not None and found.noise.by_workers == by_workers
+        assert found.noise.other_worker_cores == cores
+        answer = Comparison(
+            baseline="calm", other="slow", verdict="same", basis="untraced", noise=found.noise,
+            change_ms=found.change_ms, low_ms=-20.0, high_ms=70.0, baseline_ms=133.0, other_ms=177.0,
+        )  # fmt: skip
+        first = verdict_sentences(answer)[0]
+        whose = "of which the loaders' workers use 0.47 there, and 0.09 in calm." if by_workers else "threads have."
+        assert first.startswith("In slow ranks wait 42.7 ms more of a step for a core, ") and first.endswith(whose)
+
+
+def test_the_cores_that_workers_used_are_read_with_a_run(tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(DATA / "runs_v0.1" / "train", tmp_path / "run"))
+    assert read_side([run.path])[0].first.worker_cores is None
+    workers = [WorkerTime(rank=rank, processes=1, cores=0.2) for rank in (0, 1)]
+    run.write_recording(RecordingFacts(bursts=[], windows=[], workers=workers))
+    assert read_side([run.path])[0].first.worker_cores == 0.4
