@@ -35,9 +35,9 @@ from scalescope.scaling.evidence.modes.debugging import Debugging, debugging
 from scalescope.scaling.evidence.pace.operators import OperatorPace, operator_paces, step_counts, step_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
 from scalescope.scaling.evidence.waiting import held_up
+from scalescope.scaling.rank.annotations.loading import copies_from_host
 from scalescope.scaling.rank.cpu import WOKEN_NS
 from scalescope.scaling.rank.launches import is_kernel_launch
-from scalescope.scaling.rank.loading import copies_from_host
 from scalescope.scaling.rank.partition import OneRankShares
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, COPY, Timeline

@@ -11,7 +11,7 @@ from scalescope.scaling.evidence.host_calls import ASYNCHRONOUS_COPY
 from scalescope.scaling.evidence.host_timeline import HostTimeline, Spans
 from scalescope.scaling.evidence.idle_after import idle_after
 from scalescope.scaling.evidence.waiting import QUICK_NS, synchronising_calls
-from scalescope.scaling.rank.loading import copies_from_host
+from scalescope.scaling.rank.annotations.loading import copies_from_host
 from scalescope.scaling.rank.timeline import Timeline
 from scalescope.scaling.trace.intervals import Ints
 

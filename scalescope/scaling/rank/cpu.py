@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.records.operations import PAIRWISE
+from scalescope.scaling.rank.annotations.loading import data_loading
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
-from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
 from scalescope.scaling.rank.recomputed import find_recomputed
 from scalescope.scaling.rank.step_sources.cut import whole_by_collectives, whole_by_operators

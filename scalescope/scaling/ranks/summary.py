@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from scalescope.scaling.evidence.host_evidence import HostEvidence, collect_host_evidence
 from scalescope.scaling.evidence.pipelining import ForwardPasses, forward_passes
+from scalescope.scaling.rank.annotations.loading import data_loading
 from scalescope.scaling.rank.collective import ListedGroup, RankCollective, listed_groups
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.launches import LaunchTimes
-from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.records.of_cpu import record_host
 from scalescope.scaling.rank.records.of_device import record_device

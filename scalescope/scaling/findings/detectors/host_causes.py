@@ -18,7 +18,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
 from scalescope.scaling.findings.hosts.host_rows import collects, evidence_of, most_likely_loads, pickles
 from scalescope.scaling.findings.hosts.worker_cores import is_everywhere, loads_in_workers, workers_row
-from scalescope.scaling.rank.loading import from_workers
+from scalescope.scaling.rank.annotations.loading import from_workers
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.reads import read_activities, reads_of
 from scalescope.scaling.replay.removal import GAP_NS, Removal, What

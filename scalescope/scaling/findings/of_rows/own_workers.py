@@ -15,7 +15,7 @@ from scalescope.scaling.finding.order import LITTLE, own_ms, ranked, weight
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.findings.prices.may_go import may_go_ms
 from scalescope.scaling.findings.shares import mean_step_ms
-from scalescope.scaling.rank.loading import from_workers
+from scalescope.scaling.rank.annotations.loading import from_workers
 
 #: Evidence that a rank's (`value`) loader workers may have the cores that are waited for: `ms` is what its loading
 #: costs.

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from scalescope.records.operations import FROM_ROOT, TO_ROOT
+from scalescope.scaling.rank.annotations.loading import waits_for_workers
+from scalescope.scaling.rank.annotations.phases import find_phases
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
-from scalescope.scaling.rank.loading import waits_for_workers
-from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.new_gradients import new_gradients

@@ -4,10 +4,10 @@ from bisect import bisect_right
 
 import numpy as np
 
+from scalescope.scaling.rank.annotations.loading import copies_to_host, data_loading, waits_for_workers
+from scalescope.scaling.rank.annotations.phases import find_phases
 from scalescope.scaling.rank.communication import communication_calls
-from scalescope.scaling.rank.loading import copies_to_host, data_loading, waits_for_workers
 from scalescope.scaling.rank.partition import device_layers, device_windows
-from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recomputed import find_recomputed, inside_of
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.element_reads import elements_before

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.rank.loading import copies_from_host, copies_within, stays_on_device
+from scalescope.scaling.rank.annotations.loading import copies_from_host, copies_within, stays_on_device
 from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.graph import Graph, HostCall, median
 from scalescope.scaling.replay.ranks.extra import steps_of

@@ -13,7 +13,7 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from scalescope.scaling.rank.loading import copies_to_host
+from scalescope.scaling.rank.annotations.loading import copies_to_host
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
