@@ -25,8 +25,11 @@ from scalescope.scaling.answer_steps import LongSteps
 _LONG = 1.25
 _LEAST = 3
 _SHARE = 0.03
-#: Long steps of which loading is such a share are loading's; so much of it on one rank alone is that rank's.
+#: Long steps of which loading is such a share are loading's; one rank's, where others load for less than so much of
+#: it: while they wait for that rank their own workers catch up, so that of two that are as slow one waits for most.
 _EXPLAINED = 0.6
+_LOADS_ALONE = 0.2
+#: So much of other times on one rank alone is that rank's.
 _ALONE = 0.5
 #: Long steps stand apart where the shortest is so many times as far beyond a typical one as any other.
 _APART = 2.0
@@ -65,7 +68,7 @@ def _beyond(steady: Sequence[StepRow], typical: float) -> LongSteps | None:
         return None
     if count < _LEAST:
         return _at_few_places(steady, typical)
-    rank, share = _share_in(steady, excess, [row.loading_ms for row in steady], min)
+    rank, share = _share_in(steady, excess, [row.loading_ms for row in steady], min, _LOADS_ALONE)
     by_loading = share >= _EXPLAINED
     if not by_loading and (apart := _standing_apart(steady, excess)) is not None:
         return apart
@@ -182,10 +185,12 @@ def _share_in(
     excess: Sequence[float],
     times: Sequence[Sequence[float]],
     usually: Callable[[Sequence[float]], float],
+    alone: float = _ALONE,
 ) -> tuple[int | None, float]:
     """Return the rank that alone has a time that is longer in long steps, None where several have; and its share.
 
-    That is of what those steps take longer. `times`: of each step, by rank, ms; empty where nothing tells.
+    That is of what those steps take longer. `times`: of each step, by rank, ms; empty where nothing tells. `alone`: the
+    others' are longer by less than so much of its.
     """
     ranks = min((len(one) for one in times), default=0)
     if not ranks:
@@ -202,6 +207,5 @@ def _share_in(
         min(max(max(0.0, own - often) for own, often in zip(one, usual, strict=False)), ms)
         for one, ms in zip(times, excess, strict=True)
     )
-    alone = others is not None and others < _ALONE * beyond[most]
     whole = sum(excess)
-    return (most if alone else None), together / whole if whole else 0.0
+    return (most if others is not None and others < alone * beyond[most] else None), together / whole if whole else 0.0
