@@ -337,18 +337,22 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
             # what is only taken out makes no step longer
             least_ms = max(0.0, -found.high_ms) if change.without != context else -found.high_ms
             gain = Gain(one, -found.change_ms, least_ms, -found.low_ms)
-            # on devices what is queued shrinks as well: launching did cost up to a fifth more than they wait for it
-            capped = one.code == "host_bound" and replayer.on_cpu
             if one.most_ms is not None and gain.ms > one.most_ms:
                 gain = replace(_no_more_than(one.most_ms, gain), candidate=replace(one, at_most=True))
             if one.code == "slow_transfer" and not replayer.on_cpu:
                 gain = behind_transfers(scene, gain)
-            gains.append(_no_more_than_idle(scene, gain) if capped else gain)
+            gains.append(no_more_than_idle(scene, gain) if one.code == "host_bound" else gain)
     return behind_each_other(scene, candidates, before, gains)
 
 
-def _no_more_than_idle(scene: Scene, gain: Gain) -> Gain:
-    """Return what launching costs at most: a replay without hosts lets ranks wait less as well, for nothing of it."""
+def no_more_than_idle(scene: Scene, gain: Gain) -> Gain:
+    """Return what launching costs at most: a replay without hosts lets ranks wait less as well, for nothing of it.
+
+    On devices what is queued shrinks, too: launching did cost up to a fifth more than they wait for it. What they
+    compute does not: *at most 21.4 ms of the 19.2 ms step* was told where single steps did not come to the known mean.
+    """
+    if not scene.replayer.on_cpu:
+        return _no_more_than(max(0.0, scene.step_ms - scene.share_ms("compute")), gain)
     return _no_more_than(max(0.0, scene.longest_between_ms), gain)
 
 
