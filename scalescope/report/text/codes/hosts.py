@@ -34,6 +34,7 @@ from scalescope.scaling.finding.figures import (
     LOADED,
     LOADER_WORKERS,
     LOOP_AFTER,
+    MAY_BE_OTHERS,
     MAY_LOAD,
     READ_VALUES,
     SHOWN_BY_WAITS,
@@ -121,7 +122,9 @@ def _shared_with_workers(finding: Finding) -> str:
     )
     used = row_of(finding, WORKERS_CORES)
     if used is not None and used.value is not None:
-        return f"{stands}; {share}, of which the workers use {figure(used.value, 2)}"
+        more = row_of(finding, MAY_BE_OTHERS)
+        part = f", which may be {milliseconds(more.ms)} of it" if more is not None and more.ms else ""
+        return f"{stands}; {share}, of which the workers use {figure(used.value, 2)}{part}"
     return f"{stands}; {share}, and how much of the compute's time the workers take no trace tells"
 
 

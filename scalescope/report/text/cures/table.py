@@ -55,6 +55,12 @@ CURES: dict[Cure, CureText] = {
         "launch in one thread of the process, or let another process do what the other thread does",
         "decode in loader workers, or ahead of training; fewer and larger launches there",
     ),
+    "hand_over_less": CureText(
+        "hand batches over more cheaply: the loaders' workers rest, so more of them help only where they wait for "
+        "files or a network",
+        "num_workers=0 where a batch is quick to make; few large tensors a batch, not many small ones; batches that "
+        "are made once and kept in memory",
+    ),
     "load_faster": CureText(
         "make batches faster than the job takes them",
         "more loader workers where cores are left for them; smaller images, or decoding on the device",
