@@ -110,6 +110,8 @@ def parts_sentence(answer: Comparison) -> str:
     adds_up = f"The parts add up to the step's change. {cores_in_parts(answer)}".rstrip()
     if not sure:
         which = "No part changed beyond noise."
+        if any(one.more_done for one in answer.parts):
+            which = "What is sure of the parts is what is launched more, or less; each as a whole changed within noise."
         if answer.sure_as_measured is not None:
             which = "No part by itself changed beyond noise, as the whole step did as measured."
         if answer.in_the_mean:

@@ -45,6 +45,8 @@ _WHOLE_PARTS: dict[Code, str] = {"data_loading": "idle_data", "copies": "exposed
 #: A part is longer by this share of what the cause costs, or the other side has the cause as well; and so is the
 #: number of exchanges.
 _MOST = 0.5
+#: What all ranks compute alike is told of each run in which it costs so much of the step, and more.
+_SURELY_TOLD = 0.08
 #: Causes whose exchanges are counted: they are there, and not on the other side, whatever a machine makes of a step. A
 #: small bucket is needed where it is sent: what it costs beyond a larger one a machine may have made.
 _EXCHANGES: tuple[Code, ...] = ("small_collectives",)
@@ -137,14 +139,20 @@ def _in_all(
         [
             one
             for one in beside_reference(run.findings, references)
-            # what all ranks compute alike is told from a share of the step on: a step that is shorter has it as well
-            if one.code not in COMPUTED_BY_ALL
+            if not (one.code in COMPUTED_BY_ALL and _may_be_there(one, theirs))
             and not (run.activity == "cpu" and is_trifle_of_a_host(one, mean_step_ms(run, "window")))
             and _is_told(run, one, counted=counted, more_calls=more_calls)
         ]
         for run in mine
     ]
     return [one for one in alone[0] if all(any(_is_same(one, other) for other in own) for own in alone[1:])]
+
+
+def _may_be_there(finding: Finding, runs: Sequence[RunAnalysis]) -> bool:
+    """Tell whether runs of which it is not told may have what all ranks compute alike: that is from a share of the step
+    on, so a step that is a little shorter has it as well.
+    """
+    return any((finding.ms or 0.0) < _SURELY_TOLD * mean_step_ms(run, "window") for run in runs)
 
 
 def with_its_own_first(run: RunAnalysis) -> list[Finding]:

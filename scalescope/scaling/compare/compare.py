@@ -25,10 +25,13 @@ from scalescope.scaling.compare.rows.irregular import irregular_change
 from scalescope.scaling.compare.rows.late import late_change
 from scalescope.scaling.compare.rows.places import places_change
 from scalescope.scaling.compare.rows.recurring import recurring_change
+from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.sweeps.comparison import describe_row
 
 #: Where parts that changed for sure tell less of a step's change, what tells it is asked of the runs' own analyses.
 _TOLD = 0.5
+#: Causes whose doing is kernels of several kinds, all of which are launched more often: they say why.
+_MORE_KERNELS: tuple[Code, ...] = ("recomputation",)
 _CORES_UNTOLD = (
     "nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs differ by "
     "more than these bounds"
@@ -174,9 +177,11 @@ def _compared(
             answer.recurring = msgspec.structs.replace(answer.recurring, doing=doing)
         if answer.verdict == "same":
             answer.alone = found_alone(answer, baseline, other, analysis_of)
-        elif answer.parts and _sure_share(answer) < _TOLD:
+        elif answer.parts and (_sure_share(answer) < _TOLD or any(one.more_done for one in answer.parts)):
             longer: Side = "other" if answer.verdict == "slower" else "baseline"
-            answer.alone = first_of_longer(baseline, other, longer, analysis_of)
+            found = first_of_longer(baseline, other, longer, analysis_of)
+            untold = _sure_share(answer) < _TOLD
+            answer.alone = [one for one in found if untold or one.finding.code in _MORE_KERNELS]
     answer.gate = [judge(limit, answer, baseline, other) for limit in limits]
     if analysis_of is not None and same_steps and answer.verdict != "same" and any(one.untold for one in answer.gate):
         known = msgspec.structs.replace(answer, alone=found_alone(answer, baseline, other, analysis_of))
