@@ -2,6 +2,7 @@
 
 torchrun --standalone --nproc-per-node 2 tests/cpu_trace_job.py ddp tests/data/cpu_ddp_n2
 torchrun --standalone --nproc-per-node 2 tests/cpu_trace_job.py fsdp2 tests/data/cpu_fsdp2_n2
+torchrun --standalone --nproc-per-node 2 tests/cpu_trace_job.py sparse tests/data/cpu_sparse_n2
 """
 
 import sys
@@ -17,6 +18,8 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 #: Rank 1 sleeps this long in every step before it computes: a known cause of waiting.
 LATE_S = 0.01
+#: Of a table whose gradients are sparse, of which a batch reads 256 rows at most: as dense ones they would be 122 MiB.
+SPARSE_ROWS = 250_000
 
 
 def main(strategy: str, folder: Path) -> None:
@@ -25,15 +28,19 @@ def main(strategy: str, folder: Path) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     blocks = [nn.Sequential(nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128)) for _ in range(4)]
-    model: nn.Module = nn.Sequential(nn.Embedding(256, 128), *blocks, nn.Linear(128, 256))
+    rows = SPARSE_ROWS if strategy == "sparse" else 256
+    table = nn.Embedding(rows, 128, sparse=strategy == "sparse")
+    model: nn.Module = nn.Sequential(table, *blocks, nn.Linear(128, 256))
     if strategy == "ddp":
         model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+    elif strategy == "sparse":  # torch's own buckets
+        model = nn.parallel.DistributedDataParallel(model)
     else:
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for block in blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters()) if strategy == "sparse" else torch.optim.AdamW(model.parameters())
     batches = iter(torch.utils.data.DataLoader(torch.randint(0, 256, (64, 64)), batch_size=8))  # type: ignore[arg-type]
 
     def write(profiler: profile) -> None:

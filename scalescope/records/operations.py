@@ -71,12 +71,15 @@ def _whole(n: float) -> float:
     return 1.0
 
 
+#: How NCCL's and gloo's all-reduces of sparse tensors are spelled.
+_SPARSE = ("allreducesparse", "sparseallreduce")
+
 #: Every operation, by its name.
 OPERATION_FACTS = {
     facts.name: facts
     for facts in (
         OperationFacts("all_reduce", Waiting.ALL, _twice, reduces=True, rounds=2,
-                       spellings=("allreducecoalesced", "allreducesparse")),
+                       spellings=("allreducecoalesced", *_SPARSE)),
         OperationFacts("all_gather", Waiting.ALL, _others, sharded=True,
                        spellings=("allgatherbase", "allgatherinto", "allgatherintotensor",
                                   "allgatherintotensorcoalesced", "allgathercoalesced", "allgathersingle",
@@ -108,8 +111,20 @@ def canonical_operation(name: str) -> str:
 
     A name that no operation has comes back without its prefix.
     """
-    bare = name.rsplit(":", 1)[-1]
-    return _BY_SPELLING.get(re.sub(r"[^a-z]", "", bare.lower()), bare)
+    return _BY_SPELLING.get(_spelling(name), _bare(name))
+
+
+def is_sparse(name: str) -> bool:
+    """Tell whether a trace's name of an operation says that it carries a sparse tensor, as `gloo:sparse_all_reduce`."""
+    return _spelling(name) in _SPARSE
+
+
+def _bare(name: str) -> str:
+    return name.rsplit(":", 1)[-1]
+
+
+def _spelling(name: str) -> str:
+    return re.sub(r"[^a-z]", "", _bare(name).lower())
 
 
 def bus_factor(operation: str, group_size: int) -> float | None:

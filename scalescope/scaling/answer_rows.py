@@ -145,6 +145,7 @@ class Collective(msgspec.Struct, kw_only=True):
     in_situ_efficiency: float | None = None  # the sweep's time for it, over transfer_us
     on_copy_engines: bool = False  # no kernel: who came last and who waited is not in the trace
     over_windows: bool = False  # by NCCL's kernels for symmetric windows
+    sparse: bool = False  # it carries a sparse tensor, of which traces tell the dense shape alone: no `bytes`, no busbw
 
     @property
     def ran_on(self) -> "RanOn":

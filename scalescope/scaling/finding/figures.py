@@ -86,6 +86,7 @@ UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
 BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 PREPARING = "prepared_before_forward"  # the figure of what operators make of a batch there, a rank and step
 RECOMPUTED = "recomputed_in_backward"  # the figure of what of the forward pass runs there once more, a rank and step
+SPARSE = "sparse_collectives"  # the figure of how many collectives a step carry sparse tensors, of sizes nobody tells
 PASSES = "backward_passes"  # the figure of how many passes of a step exchange the same gradients
 #: The figure that says by how much compute is slower for collectives beside it, a step.
 SLOWER_BESIDE = "slower_beside_collectives"

@@ -54,8 +54,11 @@ class RankCollective(msgspec.Struct, kw_only=True, gc=False):
     start: int
     end: int
     operation: str | None = None
-    elements: int | None = None  # of the larger of the send and the receive buffer
+    elements: int | None = (
+        None  # of the larger of the send and the receive buffer; of a sparse tensor its dense shape's
+    )
     bytes: int | None = None
+    sparse: bool = False  # it carries a sparse tensor: how many bytes is not in the trace
     sent: int | None = None  # bytes, where what goes and what comes are told apart
     received: int | None = None
     dtype: str | None = None
@@ -90,6 +93,9 @@ def describe(args: CommunicationArgs | None, groups: "GroupNames") -> RankCollec
     collective.elements = max(counts) if counts else None
     collective.dtype = canonical_dtype(args.dtype) if args.dtype else None
     size = element_bytes(args.dtype) if args.dtype else None
+    collective.sparse = bool(args.sparse)
+    if collective.sparse:
+        size = None  # how many rows of the dense shape travel is not in the trace
     if collective.elements is not None and size is not None:
         collective.bytes = collective.elements * size
     if args.both_counts and size is not None:

@@ -377,5 +377,5 @@ class _HandedOver:
             same_size = annotated.in_elements in (args.in_elements, args.out_elements)
             if same_size if annotated.in_elements is not None else annotated.operation == args.operation:
                 del self._waiting[at]
-                return name, msgspec.structs.replace(args, dtype=args.dtype or annotated.dtype)
+                return name, msgspec.structs.replace(args, dtype=args.dtype or annotated.dtype, sparse=annotated.sparse)
         return None

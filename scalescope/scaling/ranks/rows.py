@@ -134,4 +134,5 @@ def collective_row(
         bus_gb_s=bus,
         on_copy_engines=copies,
         over_windows=any(one.over_windows for one in members.values()),
+        sparse=any(one.sparse for one in members.values()),
     )

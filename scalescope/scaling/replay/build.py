@@ -305,6 +305,7 @@ def _add_transfer(
             traced_ns=float(ended - begun),
             hidden=0.0,
             whole=whole,
+            sparse=collective.sparse,
         )
     )
 

@@ -66,6 +66,7 @@ class Transfer(msgspec.Struct):
     traced_ns: float  # its transfer as traced
     hidden: float  # of that, the share under compute, on the mean member
     whole: bool = True  # else a member of its group has no trace: who waited, and how long, is not told
+    sparse: bool = False  # it carries a sparse tensor, which DDP puts into no bucket with others
 
 
 class Gradient(msgspec.Struct, gc=False):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from scalescope.records.dtypes import element_bytes
-from scalescope.records.operations import FROM_ROOT, MOVE_NO_DATA, TO_ROOT, canonical_operation
+from scalescope.records.operations import FROM_ROOT, MOVE_NO_DATA, TO_ROOT, canonical_operation, is_sparse
 from scalescope.scaling.trace.events import Args
 from scalescope.scaling.trace.families import NO_COLLECTIVE
 from scalescope.scaling.trace.trace import CommunicationArgs, GradientArgs
@@ -56,6 +56,7 @@ def communication_of(args: Args, name: str) -> CommunicationArgs | None:
         out_elements=_within(out_elements, _MOST_ELEMENTS),
         both_counts=both_counts,
         dtype=_word(dtype),
+        sparse=is_sparse(described) or is_sparse(name) or None,
         group=_word(args.group),
         group_ranks=args.group_ranks,
         group_description=_word(args.group_description),

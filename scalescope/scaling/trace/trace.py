@@ -26,6 +26,8 @@ class CommunicationArgs(msgspec.Struct, frozen=True, kw_only=True):
     out_elements: int | None = None
     both_counts: bool = False  # the counts are of what is sent and what is received, and no guess from shapes
     dtype: str | None = None  # as the trace spells it
+    # the counts are of the dense shape, of which few rows may travel; None: nothing says so
+    sparse: bool | None = None
     group: str | None = None
     group_ranks: str | None = None  # as the trace spells it; cut past 30 ranks
     group_description: str | None = None

@@ -11,6 +11,7 @@ from scalescope.scaling.finding.figures import (
     ONE_WAITS,
     PASSES,
     SLOWER_BESIDE,
+    SPARSE,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.kinds import is_all_of_it
@@ -113,13 +114,22 @@ def exchanged(finding: Finding, *, alone: bool = True) -> str:
         if beside is not None and beside.ms:
             cores = f"; compute beside the others is slower, by {milliseconds(beside.ms)}"
         return f"{text}: {each}, where the last exchange would do{cores}"
-    bytes_each = size.value if size is not None else None
-    text += f", {_SIZELESS}" if bytes_each is None else f", of {_bytes(bytes_each)} in the median"
+    text += _size_words(size.value if size is not None else None, row_of(finding, SPARSE))
     if told := next((words for name, words in _MOSTLY.items() if row_of(finding, name) is not None), ""):
         return text + told
     if not is_all_of_it(finding):
         return text
     return f"{text}. That is what the job sends{', and no fault is found in it' * alone}"
+
+
+def _size_words(bytes_each: float | None, sparse: EvidenceRow | None) -> str:
+    """Return of what size collectives are in the median; of those that carry sparse tensors no trace tells it."""
+    median = "" if bytes_each is None else f"of {_bytes(bytes_each)} in the median"
+    if sparse is None or not sparse.calls:
+        return f", {median or _SIZELESS}"
+    if not median:
+        return ", of sparse tensors, whose sizes traces do not tell"
+    return f", {round(sparse.calls) or 'some'} of them of sparse tensors and the others {median}"
 
 
 def bare_communication(finding: Finding, exposed_ms: float, step: str) -> str:

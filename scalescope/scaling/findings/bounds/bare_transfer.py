@@ -14,7 +14,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code, Cure
-from scalescope.scaling.finding.figures import EXPOSED
+from scalescope.scaling.finding.figures import EXPOSED, SPARSE
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import is_known, is_lost_in_noise
 from scalescope.scaling.finding.order import LITTLE, own_ms, weight
@@ -76,7 +76,7 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     rows = shown(held, len(steps), bare, step_ms)
     most = bare
     cure = Remedy(cure="send_less", accumulates=accumulates(records))
-    if not sizes and calls >= _MANY and _are_quick(held):
+    if not sizes and calls >= _MANY and _are_quick(held) and not any(one.sparse for one in held):
         most = bare * (1 - 1 / calls)
         cure = Remedy(cure="record_sizes")
     elif (kind := _mostly(held, calls, records)) is not None:
@@ -91,10 +91,13 @@ def shown(held: Sequence[Collective], steps: int, bare_ms: float, step_ms: float
     """Return the evidence of what so many steps' collectives leave bare, and of which collectives those are."""
     operation, _ = Counter(one.operation for one in held).most_common(1)[0]
     took = sum(one.transfer_us or 0.0 for one in held) / steps / 1e3
-    return [
+    rows = [
         EvidenceRow(kind="figure", name=EXPOSED, ms=bare_ms, share=bare_ms / step_ms),
         EvidenceRow(kind="activity", name=operation, calls=len(held) / steps, ms=took),
     ]
+    if sparse := sum(one.sparse for one in held):
+        rows.append(EvidenceRow(kind="figure", name=SPARSE, calls=sparse / steps))
+    return rows
 
 
 def _mostly(held: Sequence[Collective], calls: float, records: Mapping[int, RankRecord]) -> tuple[Cure, float] | None:

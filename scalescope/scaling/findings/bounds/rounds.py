@@ -160,7 +160,10 @@ def _runs(scene: Scene) -> tuple[list[tuple[_Run, bool]], list[bool]]:
     steps = [own for own in by_step.values() if tuple(one.operation for one in own) == usual]
     if len(usual) < 2 or len(steps) < max(2, len(by_step) / 2):
         return [], []
-    quick = [min(own[at].traced_ns for own in steps) <= QUICK_NS for at in range(len(usual))]
+    # a sparse gradient travels alone, whatever the buckets' size
+    quick = [
+        not steps[0][at].sparse and min(own[at].traced_ns for own in steps) <= QUICK_NS for at in range(len(usual))
+    ]
     multiplied = sorted(
         node.traced_start
         for node in graph.activities
