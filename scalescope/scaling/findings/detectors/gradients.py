@@ -74,11 +74,7 @@ def _other_cut(scene: Scene, steps: list[StepBuckets]) -> Iterator[Candidate]:
         return
     sizes = [one.bytes for one in steps[0].gradients[replayer.graph.ranks[0]]]
     now = steps[0].cut
-    cuts: dict[float, Cut] = {}
-    for cap in _BUCKETS_MIB:
-        cut = cut_by(sizes, round(cap * _MIB))
-        if cut != now and len(cut) not in map(len, cuts.values()):
-            cuts[cap] = cut
+    cuts = other_cuts(sizes, now)
     replayer.work_out([Change(bucket_mib=cap) for cap in cuts], quick=True)
     tried = {cap: replayer.predict(Change(bucket_mib=cap), quick=True).change_ms for cap in cuts}
     known = {cap: change_ms for cap, change_ms in tried.items() if change_ms is not None}
@@ -97,6 +93,22 @@ def _other_cut(scene: Scene, steps: list[StepBuckets]) -> Iterator[Candidate]:
         ),
         most_ms=_rounds_ms(scene, steps, len(now) - len(cuts[cap])) if larger and replayer.on_cpu else None,
     )
+
+
+def other_cuts(sizes: Sequence[int], now: Cut) -> dict[float, Cut]:
+    """Return by cap, MiB, how else gradients can be cut than `now`, one cap for each number of buckets.
+
+    In torch's own cut the first bucket is smaller. Any cap that is given makes it as large as the others, and so fewer
+    of them: of such caps none counts that is less than the one in force.
+    """
+    cuts: dict[float, Cut] = {}
+    by_default = now == cut_by(sizes, round(_USUAL_MIB * _MIB), _MIB)
+    for cap in _BUCKETS_MIB:
+        cut = cut_by(sizes, round(cap * _MIB))
+        smaller = by_default and cap < _USUAL_MIB and len(cut) < len(now)
+        if cut != now and not smaller and len(cut) not in map(len, cuts.values()):
+            cuts[cap] = cut
+    return cuts
 
 
 def _rounds_ms(scene: Scene, steps: list[StepBuckets], saved: int) -> float:
