@@ -19,7 +19,8 @@ from scalescope.scaling.finding.order import (
 from scalescope.scaling.finding.sizes import evened_out
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
-from scalescope.scaling.findings.of_rows.loads_by_turns import with_loads_by_turns
+from scalescope.scaling.findings.of_rows.loads_by_turns import with_loads_by_turns, without_turns_of_one
+from scalescope.scaling.findings.of_rows.locked_loading import without_locked_loading
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
 from scalescope.scaling.findings.of_rows.off_cpu import with_off_cpu
@@ -64,6 +65,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
         on_cpus=analysis.activity == "cpu",
     )  # fmt: skip
     told = with_long_steps(with_now_and_then(told, analysis, _room_ms(analysis)), analysis)
+    told = without_locked_loading(without_turns_of_one(told, analysis), analysis)
     told = with_late_rank(with_timed_loading(told, analysis), analysis)
     told = with_loads_by_turns(told, analysis)
     told = without_recurring(without_ranks_in_time(told, analysis), analysis)

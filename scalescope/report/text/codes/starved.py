@@ -2,7 +2,7 @@
 
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds
-from scalescope.report.text.codes.evidence import host_does, is_of_several, row_of
+from scalescope.report.text.codes.evidence import host_does, in_all_steps, is_of_several, row_of
 from scalescope.report.text.codes.host_places import lock_waits
 from scalescope.scaling.finding.figures import (
     BOUND_CORES,
@@ -148,7 +148,7 @@ def starved(finding: Finding) -> str:
         tries = f"in tries {low:g} to {high:g} times such waits came back with one thread a rank"
         return f"{told}: {loop}, and {tries} (none beside other busy processes)"
     if (waits := row_of(finding, LOCK_WAITS)) is not None:
-        return lock_waits(finding, waits)
+        return lock_waits(finding, waits) + in_all_steps(finding)
     if (turns := row_of(finding, CORES_BY_TURNS)) is not None and turns.ms is not None:
         whose, which = ("a rank's", "their") if finding.rank is None else ("its", "its")
         return (

@@ -11,7 +11,17 @@ from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.answer_steps import LateInSteps
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding.codes import Code, Cure
-from scalescope.scaling.finding.figures import AT_LEAST, AT_STEP, IN_STEPS, INPUTS, LATE, LOADED, NO_TRACE, STEADY_STEPS
+from scalescope.scaling.finding.figures import (
+    AT_LEAST,
+    AT_STEP,
+    IN_STEPS,
+    INPUTS,
+    LATE,
+    LOADED,
+    LOCK_WAITS,
+    NO_TRACE,
+    STEADY_STEPS,
+)
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy, ranks_of
 from scalescope.scaling.finding.kinds import is_certain, is_now_and_then, is_of_steady_steps, is_within_noise
 from scalescope.scaling.finding.order import ranked, stood_ms, weight
@@ -83,7 +93,7 @@ def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis)
         seen_ms = _seen_ms(finding, analysis)
     elif _stands_still(finding, late) and not is_within_noise(finding):
         seen_ms = stood_ms(finding)
-    else:
+    elif (seen_ms := _locked_ms(finding, analysis)) <= 0:
         return False
     if low <= all_high and all_low <= high:
         return all_low > 0 and (all_high - all_low) / all_ms < (high - low) / ms
@@ -101,6 +111,18 @@ def _seen_ms(finding: Finding, analysis: RunAnalysis) -> float:
     times = next((one.value for one in finding.evidence if one.name in (INPUTS, AT_LEAST) and one.value), None)
     others = [one.compute_ms for one in bounded_means(analysis) if one.rank != finding.rank]
     return (times - 1) * statistics.median(others) if times is not None and others else 0.0
+
+
+def _locked_ms(finding: Finding, analysis: RunAnalysis) -> float:
+    """Return for how long a rank's host waits for the interpreter's lock, ms a step; 0 where something else makes up
+    for most of what the rank does beyond the others in the profiled steps.
+    """
+    waits_ms = next((row.ms for row in finding.evidence if row.name == LOCK_WAITS and row.ms is not None), 0.0)
+    steps = bounded_means(analysis)
+    mine = next((one for one in steps if one.rank == finding.rank), None)
+    others = [_own_ms(one) for one in steps if one.rank != finding.rank]
+    later_ms = _own_ms(mine) - max(others) if mine is not None and others else 0.0
+    return waits_ms if 0 < _EXPLAINED * later_ms <= waits_ms else 0.0
 
 
 def _cost(late: LateInSteps, finding: Finding, analysis: RunAnalysis) -> tuple[float, float, float]:
