@@ -80,7 +80,7 @@ def test_of_loaders_that_are_as_slow_the_rank_that_waits_for_most_is_not_alone()
     """*Rank 1 costs 9.3 ms*, of loaders of 3.5 ms a sample on both ranks: rank 0's workers made batches ahead while it
     waited for rank 1, and had it wait for 44% of the same steps' time all the same.
     """
-    waits = [[0.1, 0.1] if step % 2 else [48.0, 46.0] if step < 20 else [12.0, 52.0] for step in range(80)]
+    waits = [[0.1, 0.1] if step % 2 else [48.0, 46.0] if step < 20 else [8.0, 52.0] for step in range(80)]
     long = long_steps(rows([34.0 + 0.6 * max(one) for one in waits], waits))
     assert long is not None and (long.cause, long.rank) == ("loading", None)
     alone = [[0.1, 0.1] if step % 2 else [4.0, 52.0] for step in range(80)]
