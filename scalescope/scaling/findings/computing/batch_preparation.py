@@ -9,8 +9,9 @@ import statistics
 from collections.abc import Iterator
 
 from scalescope.scaling.finding.figures import PREPARING
-from scalescope.scaling.finding.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding.finding import Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene, gained_ms
+from scalescope.scaling.findings.computing.tally import Tally
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
@@ -18,8 +19,6 @@ from scalescope.scaling.replay.removal import Removal
 _MUCH = 0.03
 #: Of a rank, or a step, that prepares less than this share of what the others do, it is not usual.
 _ALIKE = 0.5
-#: So many operators are named, if each takes this share of it.
-_NAMED, _WORTH_NAMING = 3, 0.1
 
 
 def batch_preparation(scene: Scene) -> Iterator[Candidate]:
@@ -27,30 +26,20 @@ def batch_preparation(scene: Scene) -> Iterator[Candidate]:
     graph = scene.replayer.graph
     numbers, ranks = set(graph.step_numbers), scene.side.ranks
     own: dict[int, dict[int, float]] = {rank: dict.fromkeys(numbers, 0.0) for rank in ranks}
-    ms: dict[str, float] = {}
-    calls: dict[str, float] = {}
-    scale = max(1, len(ranks) * len(numbers))
+    tally = Tally(ranks, numbers)
     for at in graph.preparing:
         node = graph.activities[at]
         if node.rank in own and node.step in numbers:
-            took = (node.traced_end - node.traced_start) / 1e6
-            own[node.rank][node.step] += took
-            ms[node.name] = ms.get(node.name, 0.0) + took / scale
-            calls[node.name] = calls.get(node.name, 0.0) + 1 / scale
-    if not ms or not _is_usual(own):
+            own[node.rank][node.step] += tally.add(node.name, node)
+    if not graph.preparing or not _is_usual(own):
         return
     removals = (Removal("preparing"),)
     if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
         return  # what is not told takes nothing from other causes either
-    whole = sum(ms.values())
-    most = [name for name in sorted(ms, key=lambda name: -ms[name])[:_NAMED] if ms[name] >= _WORTH_NAMING * whole]
     yield Candidate(
         code="batch_preparation",
         removals=removals,
-        evidence=(
-            EvidenceRow(kind="figure", name=PREPARING, ms=whole, calls=sum(calls.values())),
-            *(EvidenceRow(kind="operator", name=name, ms=ms[name], calls=calls[name]) for name in most),
-        ),
+        evidence=tally.rows(PREPARING, "operator"),
         remedy=Remedy(cure="prepare_ahead"),
         at_least=True,
     )
