@@ -83,7 +83,7 @@ def test_a_run_says_first_what_its_ranks_wait_for_cores_and_beside_it_the_cause_
         "The hosts could run, and wait for a core, which other processes, loaders' workers or own threads have (2 "
         "threads compute on 2 cores). Beside it rank 1 costs 11.8 ms (7.5 ms to 16.4 ms): its host does nothing"
     ) in verdict.headline
-    assert verdict.advice.startswith("give each rank cores of its own: 62.5 ms (")
+    assert verdict.advice.startswith("give the ranks cores that nothing else uses: 62.5 ms (")
     assert "; beside that, on rank 1, find what holds that host up: 11.8 ms" in verdict.advice
     assert not any("11.8 ms" in note for note in verdict.notes)  # it is said already
     again: RunAnalysis = msgspec.json.decode(msgspec.json.encode(run), type=RunAnalysis)
@@ -203,7 +203,7 @@ def test_what_is_known_of_who_has_the_cores_is_said() -> None:
 
 
 def test_a_thread_of_the_ranks_own_is_named_where_it_uses_as_much_as_is_waited_for(tmp_path: Path) -> None:
-    """*Give each rank cores of its own* was advised of a loop whose own process computes in a second thread."""
+    """*Give each rank cores* was advised of a loop whose own process computes in a second thread."""
     steps = rows([[60.0 + at % 3, 2.0] for at in range(60)])
     for cores, named in ((0.5, True), (0.1, False)):
         folder = RunFolder.create(tmp_path / str(cores), "train", "what: mlp\n")
@@ -237,7 +237,9 @@ def test_a_thread_that_takes_turns_with_its_loop_needs_a_core_and_no_other_proce
     verdict = run_verdict(run)
     assert ("Thread-1 (spin)" in verdict.headline) == named and "interpreter's lock" not in verdict.headline
     advised = "give the thread beside the training loop a core of its own, or let it do less while steps run: 62.5 ms"
-    assert verdict.advice.startswith(advised if named else "give each rank cores of its own: 62.5 ms"), verdict.advice
+    assert verdict.advice.startswith(advised if named else "give the ranks cores that nothing else uses: 62.5 ms"), (
+        verdict.advice
+    )
     assert "another process" not in verdict.advice
     remedy = run.findings[0].remedy
     assert remedy is not None

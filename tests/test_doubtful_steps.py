@@ -37,6 +37,15 @@ def test_a_job_whose_steps_are_of_two_lengths_says_so_and_what_ranks_waited_in_e
     assert "core" not in uneven_sentence(told(slower, [])) != ""  # it is not the waits that make them longer
 
 
+@pytest.mark.parametrize(("longer", "is_told"), [(1.6, True), (1.15, False), (1.0, False)])
+def test_a_job_of_few_steps_that_another_slowed_halfway_says_so(longer: float, is_told: bool) -> None:
+    """Steps of 114 to 167 ms before the window and of 181 to 258 after it were *134.1 ms (85.5 to 182.8)* without a
+    word."""
+    few = [msgspec.structs.replace(row, step_ms=[(longer if at >= 8 else 1.0) * ms for ms in row.step_ms])
+           for at, row in enumerate(rows(BY_ITSELF)[:18])]  # fmt: skip
+    assert uneven_sentence(told(few, [STALL])).startswith("The job did not run evenly: ") is is_told
+
+
 def unsteady(finding: Finding, told_ms: float, waits: list[list[float]] = BY_ITSELF) -> RunAnalysis:
     """Return a run of such a finding whose profiled steps, without recording, are none of the job's own."""
     run = told(rows(waits), [finding])

@@ -48,8 +48,8 @@ def test_what_own_threads_alone_may_make_ranks_wait_is_a_bound_behind_the_cause_
         waits = run.findings[1]
         assert (waits.at_most, waits.low_ms, cost(waits)) == (True, 0.0, f"at most {waits_ms} ms")
         assert because(waits) == (
-            "the hosts could run, and wait for a core, which the job's own other threads alone may have, so that cores "
-            "of their own may bring nothing (2 threads compute on 2 cores)"
+            "the hosts could run, and wait for a core, which the job's own other threads alone may have: then no quiet "
+            "machine helps, only more cores may (2 threads compute on 2 cores)"
         )
         assert run_verdict(run).advice.startswith("use larger gradient buckets")
         run = msgspec.json.decode(msgspec.json.encode(run), type=RunAnalysis)

@@ -114,7 +114,7 @@ def test_few_steps_that_differ_in_what_is_bare_tell_less_of_what_needless_exchan
 def test_hosts_that_threads_of_needless_exchanges_interrupt_are_no_second_fault(
     cores: tuple[int, int, int] | None, ms: float, told: bool
 ) -> None:
-    """*Give each rank cores of its own* stood below four exchanges of a step on two cores, for their threads' turns."""
+    """*Give each rank cores* stood below four exchanges of a step on two cores, for their threads' turns."""
     passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
     needless = needless_exchanges(bare_run(8, 1.5), passes)
     starved = Finding(code="host_starved", ms=ms, low_ms=ms / 2, high_ms=2 * ms, backed="replay",

@@ -407,3 +407,25 @@ def test_a_ranks_cause_may_cost_what_it_would_if_recording_cost_the_others_more(
     assert (found.ms, found.low_ms) == (3.0, 2.8) and found.high_ms == pytest.approx(high_ms)
     of_all = msgspec.structs.replace(stall, candidate=Candidate(code="host_stall", removals=(Removal("gaps"),)))
     assert as_others_are_recorded(scene, of_all) is of_all, "what all ranks do, no other hides"
+
+
+@pytest.mark.parametrize(("long", "share", "is_told"), [(True, 0.4, True), (False, 0.4, False), (True, 2.0, False)])
+def test_a_mean_may_hold_fewer_long_steps_than_the_traces(
+    long: bool, share: float, is_told: bool, tmp_path: Path
+) -> None:
+    """*It is another job's, or the job does not run evenly* was told of the mean of forty, beside a window of six."""
+    job = GlooJob()
+    for number in range(2, 10):
+        job.step(number)
+        job.compute(20.0, calls=10)
+        job.sleep(0, 40.0 if long and number in (4, 6, 7) else 0.0)
+        job.compute(1.0, "aten::add")
+        job.all_reduce(1.0)
+    folder = job.write(tmp_path)
+    step_ms = analysed(folder).replay
+    assert step_ms is not None
+    told = analysed(folder, share * step_ms.traced_ms)
+    assert told.as_run is not None and told.as_run.contradicts is not None
+    text = run_verdict(told).text
+    assert ("or a mean with fewer long steps than the traces have: in 3 of 8 of these" in text) is is_told
+    assert ("or the job does not run evenly" in text) is not is_told

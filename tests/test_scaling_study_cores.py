@@ -183,9 +183,9 @@ Share = tuple[int, int, int]
         (
             (2, 2, 8),
             ". Here 2 ranks, their other threads and whatever else runs share 8 cores.",
-            "give each rank cores of",
+            "give the ranks cores that",
         ),
-        (None, ". Other processes, or the job's own other threads, have it.", "give each rank cores of its own: up"),
+        (None, ". Other processes, or the job's own other threads, have it.", "give the ranks cores that"),
     ],
 )
 def test_who_shares_the_cores_is_said_as_far_as_it_is_known(share: Share | None, who: str, what: str) -> None:
@@ -208,4 +208,4 @@ def test_advice_that_knows_who_has_the_cores_is_kept(cure: Cores, first: str) ->
     advice = study_verdicts(*grown(WAITS, 100.0, own))[0].advice
     assert advice.startswith(first) and ("give the thread beside the" in advice) == (cure == "core_for_thread")
     assert ("let that rank run on more cores" in advice) == (cure == "more_cores_for_rank")
-    assert "give each rank cores of its own" not in advice, "the same is not advised twice"
+    assert "give the ranks cores that nothing else uses" not in advice, "the same is not advised twice"

@@ -7,6 +7,7 @@ import pytest
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.gloo_traces import GlooJob, analysed
 from tests.trace_json import packed, unpacked
 
 DATA = Path(__file__).parent / "data"
@@ -56,3 +57,18 @@ def test_a_late_rank_costs_at_most_what_all_wait_where_collectives_tell_nothing(
     first = renamed(tmp_path, "gpt8_ddp_delay4ms_rank1_n2", name).findings[0]
     assert (first.code, first.rank, first.at_most) == ("own_work", 1, True)
     assert first.ms == pytest.approx(3.8, abs=0.2)
+
+
+def test_operators_that_are_interrupted_until_the_other_rank_has_come_are_no_collectives(tmp_path: Path) -> None:
+    """*aten::div, which waits for other ranks* was told of an undisturbed job, of 3 of 640, and nothing else of it."""
+    job = GlooJob()
+    for number in range(3, 9):
+        job.step(number)
+        job.sleep(1, 0.3)
+        job.compute(2.0, "aten::div", calls=20)
+        job.compute(0.4, "aten::div", 0)
+        job.compute(0.1, "aten::div", 1)
+        job.compute(20.0)
+        job.all_reduce(1.0)
+    run = analysed(job.write(tmp_path))
+    assert run.quality.unknown_collectives == [] and run.unpriced is None

@@ -4,9 +4,10 @@ import statistics
 
 from scalescope.report.as_run.shown import WORTH_SHOWING, shown_step, step_of_job
 from scalescope.report.drawing.numbers import milliseconds, percent
-from scalescope.report.text.codes.evidence import beyond_its_cause_ms
+from scalescope.report.text.codes.evidence import beyond_its_cause_ms, row_of
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
+from scalescope.scaling.finding.figures import IN_STEPS
 from scalescope.scaling.finding.kinds import is_late
 from scalescope.scaling.findings.of_rows.own_workers import waits_for_workers
 
@@ -49,7 +50,19 @@ def contradiction(run: RunAnalysis) -> str:
         return _while_workers_go_on(run, untraced, traced)
     if own:
         return f"{told}: {why}. The job did not run evenly."
-    return f"{told}: {why}. It is another job's, or the job does not run evenly{_allowed(run)}."
+    return f"{told}: {why}. It is another job's, {_or_uneven(run)}{_allowed(run)}."
+
+
+def _or_uneven(run: RunAnalysis) -> str:
+    """Return what else a step may be that contradicts the traces: a mean of which fewer steps are long, or uneven."""
+    row = next((row for one in run.findings if (row := row_of(one, IN_STEPS)) is not None), None)
+    too_long = run.as_run is not None and run.as_run.contradicts == "too_long"
+    if too_long or row is None or row.ms is None or row.calls is None or row.value is None:
+        return "or the job does not run evenly"
+    return (
+        f"or a mean with fewer long steps than the traces have: in {row.calls:.0f} of {row.value:.0f} of these the "
+        f"step is {milliseconds(row.ms)} longer"
+    )
 
 
 def _found_batches_ready(run: RunAnalysis) -> bool:

@@ -108,15 +108,18 @@ def loading(finding: Finding) -> str:
 def _shared_with_workers(finding: Finding) -> str:
     """Return that those who make the batches share the ranks' cores, and what no trace tells of that; else ""."""
     ranks, cores = row_of(finding, "ranks"), row_of(finding, "cores")
-    if row_of(finding, LOADER_WORKERS) is None or ranks is None or cores is None or not (ranks.value and cores.value):
-        return ""
     still = row_of(finding, "interruptions")
+    if row_of(finding, LOADER_WORKERS) is None:
+        return ""
     stands = (
         f", and {host_does(finding, 'stand', 'stands').removeprefix('the hosts ')} still for {milliseconds(still.ms)}, "
         "now here and now there"
         if still is not None and still.ms
         else ""
     )
+    if ranks is None or cores is None or not (ranks.value and cores.value):
+        whose = "other threads have their cores, and how much of that are the loader's workers no trace tells"
+        return f"{stands}: {whose}" if stands else ""
     share = (
         f"{counted(round(ranks.value), 'rank')} and the loader's workers share {counted(round(cores.value), 'core')}"
     )

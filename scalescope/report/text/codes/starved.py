@@ -41,7 +41,7 @@ def _who_has_cores(finding: Finding) -> str:
     others = "which other processes, loaders' workers or own threads have"
     if used is not None and used.value is not None:
         others = f"which the loaders' workers ({used.value:.2f} of one), other processes or own threads have"
-    own_alone = "which the job's own other threads alone may have, so that cores of their own may bring nothing"
+    own_alone = "which the job's own other threads alone may have: then no quiet machine helps, only more cores may"
     own = next((row for row in finding.evidence if row.name.startswith(f"{OWN_THREAD} ")), None)
     if own is not None and own.value is not None:
         name, whose = own.name.removeprefix(OWN_THREAD).strip(), "a rank's" if finding.rank is None else "its"

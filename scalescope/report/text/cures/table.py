@@ -101,9 +101,10 @@ CURES: dict[Cure, CureText] = {
         "validation, saving or logging under `if step % … == 0`: rarely, shared by all ranks, or in another process",
     ),
     "free_cores": CureText(
-        "give each rank cores of its own",
-        "quiet the machine (top names what else runs) and run again; taskset or numactl a rank, OMP_NUM_THREADS; where "
-        "top -H shows a busy thread of the rank's own process, a core for that one, too, or less of its work",
+        "give the ranks cores that nothing else uses",
+        "quiet the machine (top names what else runs) and run again; taskset or numactl a rank. Where the ranks "
+        "compute on all cores of the machine, a core to spare (one thread fewer by OMP_NUM_THREADS, or one rank) for "
+        "what loads and exchanges; where top -H shows a busy thread of a rank's own process, a core for that one, too",
     ),
     "core_for_rank": CureText(
         "give that rank cores of its own, as many as its threads and its loader's workers need",

@@ -46,10 +46,15 @@ def is_everywhere(cause: HostCause) -> bool:
 
 
 def are_crowded(scene: Scene) -> bool:
-    """Tell whether the ranks' threads that compute and a worker a rank, at least, are more than the cores they have."""
+    """Tell whether the ranks' threads that compute and a worker a rank, at least, are more than the cores they have.
+
+    Where nothing tells how many these are, hosts that stand still now here and now there, all of them, do.
+    """
     share = scene.cores
-    if share is None or not scene.replayer.on_cpu or not loads_in_workers(scene.replayer.records):
+    if not scene.replayer.on_cpu or not loads_in_workers(scene.replayer.records):
         return False
+    if share is None:
+        return any(map(is_everywhere, scene.host or ()))
     return share.threads + share.ranks > share.cores
 
 
@@ -64,16 +69,14 @@ def as_one_of_workers(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
         return list(candidates)
     loading = [one for one in candidates if _is_of_workers(one) or _is_by_turns(scene, one)]
     everyone = next((one for one in loading if one.code == "data_loading" and one.rank is None), None)
-    if everyone is None or scene.cores is None:
+    if everyone is None:
         return list(candidates)
     still = [
         row for one in loading if one.code == "host_starved" for row in one.evidence if row.name == "interruptions"
     ]
     share = scene.cores
-    figures = [
-        EvidenceRow(kind="figure", name=name, value=float(value))
-        for name, value in (("ranks", share.ranks), ("threads", share.threads), ("cores", share.cores))
-    ]
+    known = (("ranks", share.ranks), ("threads", share.threads), ("cores", share.cores)) if share is not None else ()
+    figures = [EvidenceRow(kind="figure", name=name, value=float(value)) for name, value in known]
     together = replace(
         everyone,
         removals=(Removal("data"),),

@@ -2,6 +2,9 @@
 
 The median of all is known by the medians of stretches. Where these leave a tenth of it open, it is the length of no
 step in particular, and a window's few may be like some of the steps and unlike others.
+
+Of a run of few steps, which has no such stretches, two or more of a few steps each tell it where they have no length in
+common: every step of one is longer than all of another, and by far.
 """
 
 import statistics
@@ -14,18 +17,34 @@ from scalescope.scaling.answer_steps import SteadyStretch, UnevenSteps
 
 #: Of shorter stretches the median is one step's chance.
 _LEAST_STRETCH = 4
+#: Of few steps, stretches that have no length in common differ by more than this share of the shorter's median.
+_FAR_APART = 0.2
 
 
 def uneven_steps(steady: Sequence[StepRow]) -> UnevenSteps | None:
     """Return the stretches of steady steps, in order, that are longest and shortest; None where all are about alike."""
-    each = len(steady) // STRETCHES
-    if each < _LEAST_STRETCH:
+    count = min(STRETCHES, len(steady) // _LEAST_STRETCH)
+    if count < 2:
         return None
     lengths = [row.length_ms for row in steady]
-    if half_of_median(lengths) < UNLIKE * statistics.median(lengths):
+    if count == STRETCHES and half_of_median(lengths) < UNLIKE * statistics.median(lengths):
         return None
-    parts = [_stretch(steady[at * each : (at + 1) * each]) for at in range(STRETCHES)]
-    return UnevenSteps(longest=max(parts, key=lambda one: one.ms), shortest=min(parts, key=lambda one: one.ms))
+    each = len(steady) // count
+    rows = [steady[at * each : (at + 1) * each] for at in range(count)]
+    longest, shortest = max(rows, key=_median_ms), min(rows, key=_median_ms)
+    if count < STRETCHES and not _are_far_apart(longest, shortest):
+        return None
+    return UnevenSteps(longest=_stretch(longest), shortest=_stretch(shortest))
+
+
+def _are_far_apart(long: Sequence[StepRow], short: Sequence[StepRow]) -> bool:
+    """Tell whether every step of one stretch is longer than all of another, and the typical one far longer."""
+    no_length_in_common = min(row.length_ms for row in long) > max(row.length_ms for row in short)
+    return no_length_in_common and _median_ms(long) > (1 + _FAR_APART) * _median_ms(short)
+
+
+def _median_ms(rows: Sequence[StepRow]) -> float:
+    return statistics.median(row.length_ms for row in rows)
 
 
 def _stretch(rows: Sequence[StepRow]) -> SteadyStretch:
@@ -33,6 +52,6 @@ def _stretch(rows: Sequence[StepRow]) -> SteadyStretch:
     return SteadyStretch(
         first=rows[0].step,
         last=rows[-1].step,
-        ms=statistics.median(row.length_ms for row in rows),
+        ms=_median_ms(rows),
         run_delay_ms=statistics.fmean(waits) if len(waits) == len(rows) else None,
     )
