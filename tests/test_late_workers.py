@@ -47,9 +47,9 @@ def run_of(finding: Finding) -> RunAnalysis:
 def test_what_is_more_than_in_the_profiled_steps_stands_with_the_cost_and_not_with_the_others_workers() -> None:
     """*The others' workers go on meanwhile, and may be as slow, 25.0 ms more than in these* was no sentence."""
     told = first_sentence([LATE_WORKERS], 199.4, 2)
-    assert "and all 32 steps tell what it costs, 25.0 ms more than in these; whether the others' workers" in told
+    assert "and all 32 steps tell what it costs: 25.0 ms more than that; whether the others' workers" in told
     assert told.endswith("are as slow does not show, as these go on while their ranks wait.")
-    assert "more than in these" not in because(replace(LATE_WORKERS, low_ms=40.0)), "its interval holds these 43.8 ms"
+    assert "more than that" not in because(replace(LATE_WORKERS, low_ms=40.0)), "its interval holds these 43.8 ms"
 
 
 def test_profiled_steps_that_found_batches_ready_are_no_job_that_ran_unevenly() -> None:

@@ -15,9 +15,9 @@ def rows(times: Callable[[int], list[float]], steps: range) -> list[StepRow]:
     return [StepRow(step=step, phase="steady", step_ms=times(step), samples_per_s=1.0) for step in steps]
 
 
-def validated_thrice(longer_ms: dict[int, float]) -> RecurringSteps | None:
-    """Return what is told of 60 steps of 88 ms, 13 of them profiled, of which some are longer by so much."""
-    made = rows(lambda step: [88.0 + 2 * (step % 5) + longer_ms.get(step, 0.0)] * 2, range(5, 65))
+def validated_thrice(longer_ms: dict[int, float], until: int = 65) -> RecurringSteps | None:
+    """Return what is told of steps of 88 ms, 13 of them profiled, of which some are longer by so much."""
+    made = rows(lambda step: [88.0 + 2 * (step % 5) + longer_ms.get(step, 0.0)] * 2, range(5, until))
     profiled = [msgspec.structs.replace(row, phase="profile") for row in made if 20 <= row.step < 33]
     return recurring_steps([row for row in made if not 20 <= row.step < 33], profiled)
 
@@ -27,6 +27,15 @@ def test_three_longer_steps_as_far_apart_and_as_long_are_a_pattern() -> None:
     found = validated_thrice({19: 183.0, 39: 180.0, 59: 195.0})
     assert found is not None and (found.every, found.phase) == (20, 19)
     assert found.mean_ms == pytest.approx(9.3, abs=0.5)
+
+
+def test_two_outside_of_the_window_tell_how_long_they_are_where_two_in_it_tell_that_they_come_back() -> None:
+    """Samples that rank 0 drew in each 10th step of 45, two of them while the window stood open, were *unsteady steps:
+    20.5 ms (0.00 to 64.7)* behind 7.2 ms of an optimizer."""
+    found = validated_thrice({at: 290.0 + at / 10 for at in (10, 20, 30, 40)}, 45)
+    assert found is not None and (found.every, found.phase) == (10, 0)
+    assert found.mean_ms == pytest.approx(29.2, abs=1.0)
+    assert validated_thrice(dict.fromkeys((10, 20, 40), 290.0), 45) is None, "three in all: the fourth is missed"
 
 
 def test_three_longer_steps_that_lie_anywhere_or_are_of_any_length_are_none() -> None:

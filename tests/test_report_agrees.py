@@ -177,7 +177,7 @@ def test_a_cost_that_is_more_than_its_cause_says_why() -> None:
     )
     late = replace(STALL, low_ms=50.0, evidence=(*STALL.evidence, *rows))
     told = first_sentence([late], 239.4, 2)
-    assert told.endswith("and all 39 steps tell what it costs, 5.2 ms more than in these.")
+    assert told.endswith("and all 39 steps tell what it costs: 5.2 ms more than that.")
     assert "a step in the mean, 27.7% of the 190.3 ms mean step" in told, "it is no share of the typical one"
     assert "range" not in first_sentence([replace(STALL, ms=48.0)], 239.4, 2)
 

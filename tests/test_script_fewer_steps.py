@@ -49,6 +49,10 @@ def test_how_many_steps_are_recorded_is_left_open_said_when_known_and_kept_with_
     assert isinstance(answer, RunAnalysis)
     assert why_fewer(answer) == (f" (not 10, as {words})" if why else "")
     assert answer.fewer_recorded is None or answer.fewer_recorded.why == why
+    # ... and what comes after the step in which traces are written tells how long steps are that nobody records
+    phases = {row.step: row.phase for row in folder.read_steps()}
+    assert [step for step in range(3, steps) if phases.get(step) == "profile"] == list(range(3, min(last + 2, steps)))
+    assert all(phases[step] == "steady" for step in range(last + 2, steps))
 
 
 @pytest.mark.parametrize(("device", "ranks"), [("cuda", 2), ("cpu", 2)])

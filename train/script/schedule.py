@@ -42,6 +42,13 @@ class ScriptSchedule:
             return None
         return replace(self, windows=tuple(sorted((*self.windows, window), key=lambda one: one.first)))
 
+    def ending(self, window: Window, end: int) -> "ScriptSchedule":
+        """Return the schedule with a window that ends before a step already: the steps from the next one on are none
+        of the profiler's.
+        """
+        ended = replace(window, end=end)
+        return replace(self, windows=tuple(ended if one == window else one for one in self.windows))
+
     def window_from(self, first: int) -> Window:
         """Return a window that begins with a step, as long as all are."""
         return Window.of(first, self.warmup, self.active)

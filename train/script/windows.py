@@ -88,6 +88,8 @@ class ScriptWindows:
     def after(self, window: Window, step: int) -> None:
         """Do what is due after a step of a window."""
         self._trace(lambda tracer: tracer.after(window, step), step)
+        if self._tracer is not None and self._tracer.count and step + 1 < window.end:
+            self.schedule = self.schedule.ending(window, step + 1)  # on all ranks alike: they agree on where it ends
         self._write(step)
 
     def close(self, step: int) -> None:

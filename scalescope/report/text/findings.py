@@ -291,7 +291,7 @@ def _why_more(finding: Finding) -> str:
     if not more_ms or (is_late(finding) and finding.code == "data_loading"):
         return ""  # of loading its cause says it, before what it says of the others' workers
     if is_late(finding):
-        return f", {milliseconds(more_ms)} more than in these"
+        return f": {milliseconds(more_ms)} more than that"
     return f", and {milliseconds(more_ms)} more are waits behind it"
 
 

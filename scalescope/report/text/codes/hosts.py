@@ -96,7 +96,7 @@ def loading(finding: Finding) -> str:
     if (late := row_of(finding, LATE)) is not None:
         told = f"and all {late.value:.0f} steps tell what it costs"
         more_ms = 0.0 if finding.at_most else beyond_its_cause_ms(finding)
-        told += f", {milliseconds(more_ms)} more than in these" if more_ms else ""
+        told += f": {milliseconds(more_ms)} more than that" if more_ms else ""
         return f"{whose} data{named}{took} in the profiled steps{inside}, {told}{hidden}"
     meanwhile = " while nothing computes" if is_on_cpu(finding) else " while the device has nothing to do"
     meanwhile = inside or meanwhile

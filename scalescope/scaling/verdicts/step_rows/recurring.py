@@ -27,6 +27,8 @@ _MOST = 0.5
 _MORE = 1.2
 #: What a loop did once tells nothing of how often it does.
 _LEAST_HELD = 2
+#: Of fewer unprofiled steps nobody can tell how far the next one is off.
+_LEAST_UNPROFILED = 2
 #: The latest steps tell.
 _MOST_STEPS = 3000
 #: A stretch of fewer steps tells nothing of their neighbours.
@@ -85,7 +87,7 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
     told = np.array([row.step for stretch in stretches for row in stretch])
     beside = np.concatenate([beside_neighbours(one.loop) for one in timed]) if timed else np.empty((0, ranks))
     found = regular(list(_series(timed, told, beside)), _LEAST_SHARE * float(np.median(lengths)))
-    if found is None or np.count_nonzero(numbers % found[0] == found[1]) < LEAST_TIMES:
+    if found is None or not _is_often_enough(numbers, told, found):
         return None
     every, phase = found
     excess = _excess(told % every, beside, found)
@@ -115,6 +117,15 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
         saving_ms=_mean_of([row.saving_ms for row in rows if row.step % every == phase]),
         validating_ms=_mean_of([row.validating_ms for row in rows if row.step % every == phase]),
     )
+
+
+def _is_often_enough(unprofiled: NDArray[np.int64], told: NDArray[np.int64], found: tuple[int, int]) -> bool:
+    """Tell whether so many unprofiled steps are of the phase found that they tell how much longer such ones are; fewer
+    do where profiled ones, which come as regularly, make them one more than are needed.
+    """
+    every, phase = found
+    own, all_told = (int(np.count_nonzero(numbers % every == phase)) for numbers in (unprofiled, told))
+    return own >= LEAST_TIMES or (own >= _LEAST_UNPROFILED and all_told > LEAST_TIMES)
 
 
 def _mean_of(times: Sequence[Sequence[float]]) -> float:
