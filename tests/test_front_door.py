@@ -79,6 +79,20 @@ def test_importing_it_into_a_script_loads_nothing_of_ours_yet(tmp_path: Path) ->
     assert not [name for name in done.stdout.split() if name.startswith(heavy)]
 
 
+def test_measuring_a_script_brings_few_objects_for_its_garbage_collector_to_walk(tmp_path: Path) -> None:
+    """A loop that collects in each step pays for all that was imported; Hydra's are 7,000 of torch's 171,000."""
+    code = (
+        "import sys, torch, scalescope\n"
+        "with scalescope.profile_steps('mine', analyze=False) as profile:\n"
+        "    for _ in range(4): profile.step()\n"
+        "    print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    done = call(sys.executable, "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "scalescope" in loaded and not loaded & {"hydra", "wandb", "mpi4py", "deepspeed", "pandas", "tensorboard"}
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

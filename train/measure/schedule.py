@@ -1,11 +1,14 @@
 """Which step is what: warm-up, steady, or inside a Kineto window. Torch-free, and the same on every rank."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from scalescope.records.errors import UserError
 from scalescope.records.rows import StepPhase
-from scalescope.train.config import TrainConfig
 from scalescope.train.settings import ProfilerConfig
+
+if TYPE_CHECKING:  # with it comes Hydra, which a stranger's script has no need of, nor its garbage collector
+    from scalescope.train.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Schedule:
         return self.steps - first - sum(max(0, window.end - max(window.first, first)) for window in self.windows)
 
 
-def make_schedule(config: TrainConfig) -> Schedule:
+def make_schedule(config: "TrainConfig") -> Schedule:
     """Return a job's phases. Raises UserError where the windows do not fit into the steps."""
     return Schedule(config.steps, config.warmup_steps, _windows(config.profiler, config.steps, config.active_steps))
 

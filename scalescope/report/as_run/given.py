@@ -106,23 +106,31 @@ def beside_what_is_allowed(run: RunAnalysis) -> str:
     if not as_run.nearly_allowed:
         return ""
     long = as_run.contradicts == "too_long"
-    end = as_run.allows_to_ms if long else as_run.allows_from_ms
-    far = abs(given / end - 1) if end else 0.0
+    limit = (as_run.allows_to_ms if long else as_run.allows_from_ms) or 0.0
+    far = abs(given / limit - 1) if limit else 0.0
     step = "the profiled steps" if as_run.step_ms is None else f"a step of {milliseconds(as_run.step_ms)}"
-    than = "longer" if long else "shorter"
+    if own := _own_untraced(run):
+        step += f"; the job's own untraced steps take {own}"
+    than, end = ("longer", "most") if long else ("shorter", "least")
+    allowed = f"the {milliseconds(limit)} that the traces allow at {end}"
     return (
-        f"--step-ms {milliseconds(given)} is {percent(far)} {than} than the traces allow, as a job's steps may be from "
-        f"one minute to the next: all that is said is of {step}."
+        f"--step-ms {milliseconds(given)} is {percent(far)} {than} than {allowed}, as a job's steps may be from one "
+        f"minute to the next, and is not used: all that is said is of {step}."
     )
+
+
+def _own_untraced(run: RunAnalysis) -> str:
+    """Return how long the job's own untraced steps are where another one was given, with the interval; else ""."""
+    own = run.as_run.own_untraced_ms if run.as_run is not None else None
+    return "" if own is None else f"{milliseconds(own.value)} ({milliseconds(own.low)} to {milliseconds(own.high)})"
 
 
 def instead_of_its_own(run: RunAnalysis) -> str:
     """Return that the step that was given is none that the job's own untraced steps have; empty where it may be."""
     as_run, given = _untraced(run)
-    if as_run is None or as_run.own_untraced_ms is None:
+    told = _own_untraced(run)
+    if as_run is None or not told or as_run.nearly_allowed:
         return ""
-    own = as_run.own_untraced_ms
-    told = f"{milliseconds(own.value)} ({milliseconds(own.low)} to {milliseconds(own.high)})"
     if as_run.contradicts is not None:
         return f"The job's own steps without a profiler take {told}."
     return (
