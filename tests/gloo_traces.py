@@ -102,6 +102,27 @@ class GlooJob:
             self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP, shapes)
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
+    def meet(self, operation: str, transfer_ms: float) -> None:
+        """Let all ranks meet in a barrier, or to gather bytes: their loops wait for that."""
+        began = {rank: now + 30_000 for rank, now in self.now.items()}
+        end = max(began.values()) + round(transfer_ms * 1e6)
+        operator = {"barrier": "c10d::barrier", "all_gather": "c10d::allgather_"}[operation]
+        for rank, begin in self.now.items():
+            self._event(rank, "cpu_op", operator, begin + 10_000, begin + 25_000)
+            self._event(rank, "user_annotation", f"gloo:{operation}", began[rank], end, _RUN_LOOP)
+            self.now[rank] = end + 2 * _WOKEN + 1_000
+
+    def gather_objects(self, pickles_ms: float, transfer_ms: float) -> None:
+        """Let all ranks gather a Python object of each: its bytes' count, and the bytes."""
+        for rank in range(self.world_size):
+            self.sleep(rank, pickles_ms)
+        for name in ("empty", "set_", "to", "empty", "to", "lift_fresh", "to", "zeros", "select", "unsqueeze"):
+            self.compute(0.002, f"aten::{name}")
+        for reads in (("gt", "is_nonzero", "item", "resize_", "empty", "slice"), ("to", "detach", "resolve_conj")):
+            self.meet("all_gather", transfer_ms)
+            for name in reads:
+                self.compute(0.002, f"aten::{name}")
+
     def all_reduce_beside(self, transfer_ms: float) -> None:
         """Let all ranks hand a bucket over and go on: it travels once the last has, and is awaited with the next."""
         began = {rank: now + 30_000 for rank, now in self.now.items()}

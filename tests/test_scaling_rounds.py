@@ -89,6 +89,7 @@ class Rounds:
             may_wait_unseen=self.may_wait_unseen,
             share_ms=lambda part: bare,
             overrides=lambda *keys: keys,
+            transfers_of_objects=set(),
         )
 
 

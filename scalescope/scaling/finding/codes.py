@@ -22,6 +22,7 @@ Code = Literal[
     "copies",  # from one memory to another, that nothing hides
     "small_buckets",
     "small_collectives",  # figures exchanged one by one, units of shards too small: each costs a round of messages
+    "needless_collectives",  # a barrier, or an exchange of Python objects, in each step: on CPUs, on all ranks
     "late_bucket",  # gradients are handed over when the backward pass is over, or nearly
     "slow_transfer",  # data move slower than they do alone, or than the links allow
     "exposed_transfer",  # data move as they should, and nothing hides it
@@ -58,6 +59,8 @@ Cure = Literal[
     "collect_less",  # of Python's garbage
     "less_python",  # at a place that a host comes to many times a step
     "tensors_not_objects",  # are to be exchanged
+    "drop_barriers",  # which training needs in no step
+    "exchange_rarely",  # objects, and as tensors; and no barrier in a step
     "do_less_often",  # what some steps do beside training
     "free_cores",
     "core_for_rank",  # that waits for one far longer than the others do

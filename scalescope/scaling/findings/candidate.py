@@ -21,6 +21,7 @@ from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import median
 from scalescope.scaling.replay.ranks.elements import ElementsRead, elements_read
+from scalescope.scaling.replay.ranks.exchanges import ObjectExchange, object_exchanges
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import Replayer
@@ -96,6 +97,18 @@ class Scene:
         graph, steps = self.replayer.graph, self.side.steps
         found = {rank: elements_read(graph, rank, steps) for rank in self.side.ranks}
         return {rank: one for rank, one in found.items() if self.worth_a_look(one.ns / 1e6)}
+
+    @cached_property
+    def object_exchanges(self) -> dict[int, list[ObjectExchange]]:
+        """Each rank's collectives of Python objects, where hosts compute; of those on devices no operator tells."""
+        if not self.replayer.on_cpu:
+            return {}
+        return {rank: object_exchanges(self.replayer.graph, rank) for rank in self.replayer.graph.ranks}
+
+    @property
+    def transfers_of_objects(self) -> set[int]:
+        """The graph's transfers that carry objects: none of them can go with another one."""
+        return {at for own in self.object_exchanges.values() for one in own for at in one.transfers}
 
     @property
     def slower_beside_ms(self) -> float:
@@ -223,6 +236,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     remedy: Remedy | None = None
     at_most: bool = False
     at_least: bool = False  # a cause that is known to be there: removals take out what is sure of it
+    waits_ms: float = 0.0  # that may go with it, and for which a replay finds another place, in the mean step
     most_ms: float | None = None  # a change brings no more than this, whatever a replay of it says
     least_ms: float = 0.0  # what of it was seen to be lost in each step, whatever a replay says
     least_share: float = WORTH_SAYING  # of the step, below which it is no finding

@@ -12,6 +12,7 @@ from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.hidden_exchanges import hidden_exchanges
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
+from scalescope.scaling.findings.bounds.needless_collectives import needless_collectives
 from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges, without_what_goes_with
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.bounds.unsplit_rounds import unsplit_rounds
@@ -70,6 +71,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     many_buckets,
     hidden_exchanges,
     small_collectives,
+    needless_collectives,
     unsplit_rounds,
     slow_transfer,
     contention,

@@ -11,7 +11,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph, median
 from scalescope.scaling.replay.ranks.copying import free_clones, free_copies, free_launches_of_copies, takes_time
 from scalescope.scaling.replay.ranks.elements import free_elements
-from scalescope.scaling.replay.ranks.exchanges import free_bucket_copies, free_exchanges
+from scalescope.scaling.replay.ranks.exchanges import free_bucket_copies, free_exchanges, free_objects
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
@@ -48,6 +48,7 @@ What = Literal[
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
     "rounds",  # of several collectives all but one
     "exchanges",  # collectives, with all that waits for them
+    "objects",  # collectives of Python objects, with what hosts pickle for them and read of them
     "bucket_copies",  # what DDP runs on a device to bring gradients into the buckets of such, and back
     "pause",  # so much of the longest time that the host takes for a launch, in each step
 ]
@@ -85,6 +86,9 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
         return
     if removal.what == "exchanges":
         free_exchanges(graph, removal.transfers)
+        return
+    if removal.what == "objects":
+        free_objects(graph)
         return
     if removal.what == "bucket_copies":
         free_bucket_copies(graph, removal.transfers)

@@ -4,14 +4,17 @@ from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.report.text.codes.evidence import first_of, row_of
 from scalescope.scaling.finding.figures import (
+    BARRIERS,
     EXPOSED,
     EXPOSED_TRANSFER,
     EXPOSED_WAIT,
     MAY_WAIT,
+    OBJECTS,
     ONE_WAITS,
     PASSES,
     SLOWER_BESIDE,
     SPARSE,
+    WAITED_THERE,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.kinds import is_all_of_it
@@ -78,6 +81,33 @@ def small_collectives(finding: Finding) -> str:
     if count is None or count.calls is None or size is None or size.value is None or operation is None:
         return why
     return f"{_of_all(count, 'collective')}, most of them {operation.name}, of {_bytes(size.value)}: {why}"
+
+
+def needless_collectives(finding: Finding) -> str:
+    """Return which barriers and collectives of objects each step has, and what ranks spend in them, in words."""
+    barriers = row_of(finding, BARRIERS)
+    objects = [row for row in finding.evidence if row.name.startswith(f"{OBJECTS} ")]
+    names = ([] if barriers is None else [(barriers, "barrier")]) + [
+        (row, row.name.removeprefix(OBJECTS).strip()) for row in objects
+    ]
+    told = [_each_step(row.calls or 1.0, name) for row, name in names]
+    if not told:
+        return "barriers or exchanges of Python objects in each step"
+    pickles = " (which pickles and unpickles)" if objects else ""
+    inside_ms = sum(row.ms or 0.0 for row, _ in names)
+    needs = "training needs neither" if len(told) > 1 else "training does not need that"
+    text = f"each step has {listing(told)}{pickles}, and {needs}: a rank is there for {milliseconds(inside_ms)}"
+    waited = row_of(finding, WAITED_THERE)
+    if waited is None or (waited.ms or 0.0) < _LITTLE * inside_ms:
+        return text
+    back = "which it may as well do at the next collective"
+    return f"{text}, {milliseconds(waited.ms or 0.0)} of it waiting for a later one, {back}"
+
+
+def _each_step(calls: float, name: str) -> str:
+    if round(calls) > 1:
+        return counted(round(calls), name) if name == "barrier" else f"{calls:.0f} times {name}"
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _bytes(value: float) -> str:

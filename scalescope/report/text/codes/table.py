@@ -34,6 +34,7 @@ from scalescope.report.text.codes.exchanges import (
     experts,
     exposed,
     late_buckets,
+    needless_collectives,
     slow_transfer,
     small_collectives,
 )
@@ -193,6 +194,7 @@ CODES: dict[Code, CodeText] = {
         "small buckets", lambda one: buckets(one, "each costs a launch and a round of messages")
     ),
     "small_collectives": CodeText("small collectives", small_collectives),
+    "needless_collectives": CodeText("needless collectives", needless_collectives),
     "late_bucket": CodeText("late buckets", late_buckets),
     "slow_transfer": CodeText("slow transfers", slow_transfer),
     "exposed_transfer": CodeText("exposed transfer", exposed),

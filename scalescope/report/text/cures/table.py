@@ -96,6 +96,16 @@ CURES: dict[Cure, CureText] = {
         "exchange tensors, not Python objects, and less often",
         "dist.all_gather or all_reduce of one tensor of figures; objects once an epoch, or written by each rank",
     ),
+    "drop_barriers": CureText(
+        "leave the barrier out of the step",
+        "no dist.barrier() in the loop: collectives wait for all ranks by themselves; one only where ranks need what "
+        "another one wrote to a file",
+    ),
+    "exchange_rarely": CureText(
+        "leave the barrier out of the step, and exchange tensors, not Python objects, and less often",
+        "no dist.barrier() in the loop: collectives wait for all ranks by themselves; dist.all_reduce of one tensor of "
+        "figures, every so many steps",
+    ),
     "do_less_often": CureText(
         "see what those steps do beside training, and do it less often or in the background",
         "validation, saving or logging under `if step % … == 0`: rarely, shared by all ranks, or in another process",

@@ -151,8 +151,10 @@ def _runs(scene: Scene) -> tuple[list[tuple[_Run, bool]], list[bool]]:
     rank = graph.ranks[0]
     chosen = {graph.step_numbers[step] for step in scene.side.steps}
     by_step: dict[int, list[Transfer]] = {number: [] for number in chosen}
-    for one in graph.transfers:
-        if one.step in by_step and one.operation not in _NEEDED_THERE and one.whole and rank in one.members:
+    of_objects = scene.transfers_of_objects
+    for at, one in enumerate(graph.transfers):
+        could = one.operation not in _NEEDED_THERE and at not in of_objects
+        if one.step in by_step and could and one.whole and rank in one.members:
             by_step[one.step].append(one)
     if len(by_step) < 2:
         return [], []

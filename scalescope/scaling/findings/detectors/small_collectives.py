@@ -55,8 +55,9 @@ def _is_of_shards(one: Transfer) -> bool:
 def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -> Candidate | None:
     graph = scene.replayer.graph
     steps = scene.replayer.buckets
-    of_buckets = {at for one in steps for at in one.transfers} if not isinstance(steps, str) else set()
-    held = _by_step(scene, (one for at, one in enumerate(graph.transfers) if at not in of_buckets and is_small(one)))
+    others = {at for one in steps for at in one.transfers} if not isinstance(steps, str) else set()
+    others |= scene.transfers_of_objects
+    held = _by_step(scene, (one for at, one in enumerate(graph.transfers) if at not in others and is_small(one)))
     gain_ms = _rounds_lost(scene, held)
     if gain_ms is None:
         return None

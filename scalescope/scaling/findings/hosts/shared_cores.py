@@ -41,7 +41,9 @@ _OF_THE_SAME = 0.55
 #: A finding that costs so much of the step for sure is what can be mended in the job itself.
 _SURE = 0.03
 #: What is told by how long messages take, on threads that wait for the same cores; unless it is so many a step.
-_OF_MESSAGES: tuple[Code, ...] = ("small_buckets", "small_collectives", "slow_transfer", "late_bucket")
+_OF_MESSAGES: tuple[Code, ...] = (
+    "small_buckets", "small_collectives", "needless_collectives", "slow_transfer", "late_bucket"
+)  # fmt: skip
 _MANY = 8
 
 

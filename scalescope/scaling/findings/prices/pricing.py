@@ -66,6 +66,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     gains = [as_others_are_recorded(scene, one) for one in each_loaded_once(scene, gains)]
     gains = as_the_known_step_has_it(scene, gains)
     gains = [with_what_may_go(scene, one, removals_of(kept)) for one in gains]
+    gains = [_with_waits(one) for one in gains]
     context = removals_of(kept)
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
@@ -76,6 +77,11 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     ]
     found = [_finding(scene, one) for one in gains if is_worth_it(scene, one)]
     return found + _counted_at_most(scene, together, found)
+
+
+def _with_waits(gain: Gain) -> Gain:
+    """Return a gain that waits may be a part of: few steps tell only roughly what of them comes back elsewhere."""
+    return replace(gain, high_ms=max(gain.high_ms, gain.ms + gain.candidate.waits_ms))
 
 
 def _counted_at_most(scene: Scene, candidates: Sequence[Candidate], found: Sequence[Finding]) -> list[Finding]:

@@ -1,13 +1,84 @@
-"""Exchanges of gradients taken out of a step, and what DDP does for them on the device beside moving data."""
+"""Exchanges taken out of a step: of gradients, with what DDP does for them on the device beside moving data, and of
+Python objects, with what hosts make of these.
+"""
 
 from collections.abc import Collection, Sequence, Set
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, object_collectives
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph, HostCall
+
+#: The operators by which hosts exchange the bytes of objects, by what these do.
+_EXCHANGING = {
+    "all_gather": "c10d::allgather_",
+    "gather": "c10d::gather_",
+    "broadcast": "c10d::broadcast_",
+    "scatter": "c10d::scatter_",
+    "send_recv": "c10d::send",
+}
+#: Another collective, which no exchange of objects has within.
+_ANOTHER = "c10d::"
+
+
+class ObjectExchange(msgspec.Struct, frozen=True):
+    """A collective of Python objects on one rank whose host computes: the calls that it is made of, and what those
+    exchange.
+    """
+
+    name: str  # torch's own, of OBJECT_COLLECTIVES
+    calls: tuple[int, ...]  # indices of the rank's calls
+    transfers: tuple[int, ...]
+
+
+def object_exchanges(graph: Graph, rank: int) -> list[ObjectExchange]:
+    """Return a rank's collectives of objects, in order: its host's operators tell them, whatever thread runs them."""
+    calls = graph.calls[rank]
+    by_thread: dict[int, list[int]] = {}
+    for at, call in enumerate(calls):
+        if call.launches >= 0:
+            by_thread.setdefault(call.thread, []).append(at)
+    found = []
+    for rows in by_thread.values():
+        names = [_operator(graph, calls[at].launches) for at in rows]
+        if OBJECT_COLLECTIVES.keys().isdisjoint(names):
+            continue
+        known = {name: at for at, name in enumerate(dict.fromkeys(names))}
+        place = np.arange(len(rows), dtype=np.int64)
+        ids = np.array([known[name] for name in names], np.int32)
+        for first, last, what in object_collectives(place, place, ids, list(known)):
+            own = tuple(rows[first : last + 1])
+            members = (graph.activities[calls[at].launches].collective for at in own)
+            found.append(ObjectExchange(what, own, tuple(one for one in members if one >= 0)))
+    return sorted(found, key=lambda one: one.calls)
+
+
+def _operator(graph: Graph, activity: int) -> str:
+    node = graph.activities[activity]
+    if node.collective < 0:
+        return node.name if node.kind != COMMUNICATION else _ANOTHER
+    return _EXCHANGING.get(graph.transfers[node.collective].operation, _ANOTHER)
+
+
+def free_objects(graph: Graph) -> None:
+    """Take all collectives of objects out, in place: what hosts pickle before them, what they exchange, what they read
+    of it.
+    """
+    gone: set[int] = set()
+    for rank in graph.ranks:
+        calls = graph.calls[rank]
+        for exchange in object_exchanges(graph, rank):
+            gone.update(exchange.transfers)
+            for at in range(exchange.calls[0], exchange.calls[-1] + 1):
+                if calls[at].thread == calls[exchange.calls[0]].thread:
+                    calls[at] = replace(calls[at], think_ns=calls[at].data_ns, duration_ns=0.0)
+            for at in exchange.calls:
+                graph.work_ns[calls[at].launches] = 0.0
+    free_exchanges(graph, [tuple(gone)])
 
 
 def free_exchanges(graph: Graph, rows: Sequence[Sequence[int]]) -> None:
