@@ -73,6 +73,14 @@ def test_traces_are_called_by_what_holds_their_folder(tmp_path: Path, folder: st
     assert _name_of(tmp_path / "my_job" / folder) == "my_job"
 
 
+def test_a_run_that_is_called_as_folders_of_traces_are_has_its_own_name(tmp_path: Path) -> None:
+    """The traces of the run `runs/log` were titled *runs*, which holds it."""
+    run = tmp_path / "runs" / "log"
+    (run / "traces").mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    assert _name_of(run / "traces") == _name_of(run) == "log"
+
+
 def test_beside_folders_of_traces_a_stray_file_is_none(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"accuracy": 0.9}')
     (tmp_path / "before").mkdir()

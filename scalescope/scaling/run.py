@@ -262,8 +262,8 @@ _EARLIEST = 3  # the first step that wait=2, warmup=1 records
 
 
 def _name_of(path: Path) -> str:
-    """Return what a path's traces are called by: not by a name that any folder of traces has."""
+    """Return what a path's traces are called by: not by a name that any folder of traces has, but a run's own one."""
     resolved = path.resolve()
-    while resolved.name.lower() in _OF_TRACES and resolved.parent.name:
+    while resolved.name.lower() in _OF_TRACES and resolved.parent.name and not (resolved / "run.json").is_file():
         resolved = resolved.parent
     return resolved.name
