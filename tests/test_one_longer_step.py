@@ -84,7 +84,7 @@ def test_what_no_cause_is_found_of_and_what_the_compute_is_are_two_sentences() -
     )
 
 
-@pytest.mark.parametrize(("own_ms", "named"), [(60.0, " ms step "), (99.0, "of the profiled step")])
+@pytest.mark.parametrize(("own_ms", "named"), [(60.0, " ms step "), (99.0, " ms profiled step")])
 def test_a_part_that_is_longer_than_the_job_s_step_is_told_of_one_with_its_length(
     own_ms: float, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

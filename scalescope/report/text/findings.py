@@ -201,7 +201,7 @@ def headline(
     what the step is where it is not the one as run, such as `without recording`, or PROFILED; `run`: whose it is, which
     tells of other lengths of its step.
     """
-    step = step_named(step_ms, which)
+    step = step_named(step_ms, which, first=True)
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:

@@ -10,13 +10,18 @@ from scalescope.scaling.finding.kinds import has_upper_end, is_now_and_then, is_
 _MEAN, _MEAN_PROFILED, _WITHOUT = "mean", "mean profiled", "without recording"
 #: A mean step that is no farther from the step as run than this, and within its interval, is as long.
 _AS_LONG = 0.03
-#: What a step is called whose length is told once, beside the job's own: how long it is, is not told again.
+#: What a step is called that is another than the job's own: its length is told first, and once beside that one's.
 PROFILED = "profiled"
 
 
-def step_named(step_ms: float, which: str) -> str:
-    """Return `140.0 ms step`, with which one it is behind it, or `profiled step` where how long that is, is told."""
-    return "profiled step" if which == PROFILED else f"{milliseconds(step_ms)} step {which}".rstrip()
+def step_named(step_ms: float, which: str, *, first: bool = False) -> str:
+    """Return `140.0 ms step`, with which one it is behind it, or `profiled step` where how long that is, is told.
+
+    `first`: in a first sentence nothing is told before: `140.0 ms profiled step`.
+    """
+    if which == PROFILED:
+        return f"{milliseconds(step_ms)} profiled step" if first else "profiled step"
+    return f"{milliseconds(step_ms)} step {which}".rstrip()
 
 
 def mean_step(mean_ms: float, *, known: bool) -> str:

@@ -56,7 +56,7 @@ def unexplained_loss(
     if run.findings[0].code in (part.key, key):
         return ""  # which says itself how much is bare, and what of that can be had
     count = _calls(run) if key in _COMMUNICATION else ""
-    step = step_named(step_ms, which)
+    step = step_named(step_ms, which, first=True)
     return (
         f"{milliseconds(ms)} of the {step} are {name}{count}, and what is found explains "
         f"no more than {milliseconds(explained)} of it; "
