@@ -201,7 +201,8 @@ class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
 class IrregularChange(msgspec.Struct, kw_only=True, frozen=True):
     """Steps that are far longer now and then on a side, at no period, of which a median's change says nothing either.
 
-    `change_ms` is by how much more the mean step is longer than the median one, as measured.
+    `change_ms` is by how much more the mean step is longer than the median one, as measured; of too few such steps, by
+    how much more these alone make it longer, as `analyze` tells them.
     """
 
     baseline_steps: list[int]  # which they are, by number, of `baseline_of`

@@ -8,7 +8,7 @@ import msgspec
 
 from scalescope.records.rows import RunInfo, TrainFacts
 from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.answer_steps import LongSteps, RecurringSteps
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.trace.sources import Source
@@ -73,7 +73,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     steady_off_ms: float = 0.0
     steady_steps: dict[int, tuple[float, ...]] = {}  # of all steady steps, by number, each rank's `loop_ms`
     recurring: RecurringSteps | None = None  # of those, as `analyze` finds them
-    has_rare_steps: bool = False  # some are far longer, at too few places to tell how often they come
+    rare: LongSteps | None = None  # … that are far longer, at too few places to tell how often they come
     #: Of a steady and of a recorded step, how long the rank that waited most was ready to run while others had its
     #: core, ms: by so much it may be shorter, or longer, in the next run. None: nothing tells, or a device decides.
     run_delay_ms: float | None = None

@@ -240,7 +240,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         every_ms={row.step: (row.length_ms, _free_of(row)) for row in measured.every},
         steady_steps={row.step: tuple(row.loop_ms) for row in waiting},
         recurring=measured.recurring if waiting else None,
-        has_rare_steps=measured.long is not None and measured.long.is_rare,
+        rare=measured.long if measured.long is not None and measured.long.is_rare else None,
         run_delay_ms=_run_delay(steady),
         free_ms=_free(steady),
         worker_cores=_worker_cores(folder) if on_cpu else None,

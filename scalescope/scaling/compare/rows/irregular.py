@@ -63,8 +63,8 @@ def irregular_change(
     count, steps = sum(len(run.steps) for run in longer), sum(run.of for run in longer)
     told = _LEAST <= count <= _MOST_SHARE * steps
     differs = told and abs(change) > max(half, _LEAST_SHARE * step_ms)
-    rare = count > 0 and any(one.has_rare_steps for one in (other if change > 0 else baseline).repeats)
-    return IrregularChange(
+    rare = count > 0 and any(one.rare is not None for one in (other if change > 0 else baseline).repeats)
+    told_all = IrregularChange(
         baseline_steps=_steps(found[0]),
         baseline_of=sum(run.of for run in found[0]),
         baseline_each_ms=_each(found[0]),
@@ -78,6 +78,30 @@ def irregular_change(
         differs=differs,
         too_few=rare and not differs and abs(change) > max(half, _RARE_SHARE * step_ms),
     )
+    if not told_all.too_few:
+        return told_all
+    # of so few, one by one, what `analyze` tells of them: which they are, and what they alone make of the mean step
+    few = [[_of_few(run, one) for run, one in zip(own, side.repeats, strict=True)]
+           for own, side in zip(found, (baseline, other), strict=True)]  # fmt: skip
+    before, after = (statistics.fmean(run.ms for run in own) for own in few)
+    change = rate * after - before
+    return msgspec.structs.replace(
+        told_all,
+        baseline_steps=_steps(few[0]),
+        baseline_each_ms=_each(few[0]),
+        other_steps=_steps(few[1]),
+        other_each_ms=rate * _each(few[1]),
+        change_ms=change,
+        low_ms=change - half,
+        high_ms=change + half,
+    )
+
+
+def _of_few(now: _Now, repeat: Repeat) -> _Now:
+    """Return a run's steps with what those that are far longer alone cost in the mean one."""
+    if (rare := repeat.rare) is not None:
+        return _Now(tuple(rare.at), now.of, now.typical_ms, rare.each_ms, rare.ms)
+    return msgspec.structs.replace(now, ms=len(now.steps) * now.each_ms / now.of)
 
 
 def _of(repeat: Repeat, periods: Sequence[RecurringSteps], *, free: bool) -> _Now:
