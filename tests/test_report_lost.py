@@ -56,7 +56,7 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
     first = said.strip().splitlines()[0]
     assert (
         "a step is 4.0 ms longer than calm's (26.5 ms to 30.5 ms; 95%: 3.18 to 4.82 ms): on rank 2, for which the "
-        "others come to wait, 4.0 ms more compute. By itself: rank 2 costs 1.7 ms" in first
+        "others come to wait, 4.0 ms more compute. By its own steps alone: rank 2 costs 1.7 ms" in first
     )
     table = said[said.index("What a profiled step lost against calm, a rank, recording included\n") :].splitlines()
     rows = [[float(word) for word in line.split()] for line in table if re.match(r"\s+\d\s+26\.50", line)]
@@ -75,10 +75,10 @@ def test_which_of_the_two_is_slower_is_said_first_and_what_one_does_by_itself_af
     faster, same = run_verdict(analyze_against(calm, [late])), run_verdict(analyze_against(calm, [calm]))
     assert (
         "a step is 4.0 ms shorter than late's (30.5 ms to 26.5 ms; 95%: 3.18 to 4.82 ms): on rank 2, for which the "
-        "others waited, gone are 4.0 ms more compute. By itself: " in faster.headline
+        "others waited, gone are 4.0 ms more compute. By its own steps alone: " in faster.headline
     )
     assert "a step is as long as calm's, within noise (26.5 ms to 26.5 ms; 95%: " in same.headline
-    assert "). By itself: " in same.headline and "rank 2" not in same.headline
+    assert "). By its own steps alone: " in same.headline and "rank 2" not in same.headline
     assert run_verdict(analyze_against(late, [calm])).level != "good"
 
 
@@ -93,17 +93,23 @@ def test_steps_without_a_profiler_are_compared_first_and_doubt_is_of_the_profile
         loss.from_run_delay_ms, loss.to_run_delay_ms = 1.0, 3.0
     told = run_verdict(run).headline
     assert (
-        "a step is 5.0 ms longer than calm's (27.0 ms to 32.0 ms; 95%: 3.0 to 7.0 ms) (ranks wait 2.0 ms more of a "
-        "step for a core, which other processes or the job's own threads have): as profiled, 4.0 ms longer on rank 2, "
-        "for which the others come to wait: 4.0 ms more compute. By itself: rank 2 costs 1.7 ms"
+        "a step is 5.0 ms longer than calm's (27.0 ms to 32.0 ms, medians without a profiler; 95%: 3.0 to 7.0 ms) "
+        "(ranks wait 2.0 ms more of a step for a core, which other processes or the job's own threads have): in the "
+        "profiled steps that is mostly 4.0 ms more compute on rank 2, for which the others come to wait. By its own "
+        "steps alone: rank 2 costs 1.7 ms"
     ) in told
     run.step_times = StepTimes(
         measured_step_ms=32.0, measured_step_p95_ms=36.0, measured_steps=40, window_step_ms=30.5,
         profiling_overhead_ms=-6.0, profiling_overhead_fraction=-0.19, placebo_ms=9.0,
     )  # fmt: skip
-    assert ". By itself: rank 2 costs 1.7 ms" in run_verdict(run).headline  # a kernel of its own no machine makes
+    assert (
+        ". By its own steps alone: rank 2 costs 1.7 ms" in run_verdict(run).headline
+    )  # a kernel of its own no machine makes
     run.findings = [replace(run.findings[0], code="slower_compute", evidence=())]
-    assert ". By itself: the machine was unsteady. Of the profiled steps alone: rank 2" in run_verdict(run).headline
+    assert (
+        ". By its own steps alone: the machine was unsteady. Of the profiled steps alone: rank 2"
+        in run_verdict(run).headline
+    )
 
 
 def test_what_steps_as_run_changed_by_is_not_told_of_the_profiled_ones(calm: Path, late: Path) -> None:
@@ -130,7 +136,7 @@ def test_what_all_ranks_do_more_of_is_no_ranks_own(calm: Path, late: Path) -> No
         loss.compute_inflation_ms = loss.compute_more_work_ms = None
         waits = WaterfallPart(part="exposed_wait", ms=-3.0 if loss.rank == 2 else 1.0)
         loss.parts = [WaterfallPart(part="idle_data", ms=4.0), waits]
-    assert "; 95%: 3.18 to 4.82 ms): 4.0 ms idle (loading data). By itself: " in run_verdict(run).headline
+    assert "; 95%: 3.18 to 4.82 ms): 4.0 ms idle (loading data). By its own steps alone: " in run_verdict(run).headline
 
 
 @pytest.mark.parametrize(("off_ms", "told"), [(2.0, "is as long as"), (4.0, "cannot be told in length from")])

@@ -131,7 +131,8 @@ def lost_clause(run: RunAnalysis) -> str:
         return f"{_sure_parts(loss)}; {its}, within noise ({_job_span(run)}; {signed}){cores}"
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
-    told = f"a step is {_longer(change)} than {loss.reference}'s ({_job_span(run)}; {bounds}){cores}"
+    span = f"{_job_span(run)}{', medians without a profiler' * _is_measured(loss)}"
+    told = f"a step is {_longer(change)} than {loss.reference}'s ({span}; {bounds}){cores}"
     if low <= grown <= high:
         return f"{told}: {_as_profiled(run, grown, change)}"
     # the job's steps differ by another length than the ranks' windows do in the mean, where those end at unlike places
@@ -235,6 +236,11 @@ def _is_as_profiled(run: RunAnalysis) -> bool:
     return run.lost[0].from_measured_ms is None and _job_span(run) == _span(run)
 
 
+def _is_measured(loss: RankLoss) -> bool:
+    """Tell whether the steps that are compared are those without a profiler."""
+    return loss.from_measured_ms is not None and loss.to_measured_ms is not None
+
+
 def _compared_as(loss: RankLoss) -> str:
     """Return what the two steps are that are compared."""
     if loss.from_measured_ms is not None:
@@ -263,37 +269,55 @@ def _late(run: RunAnalysis, grown: float) -> RankLoss | None:
 
 
 def _as_profiled(run: RunAnalysis, grown: float, told_ms: float) -> str:
-    """Return where the growth of profiled steps lies, and how much that is where it is another than the one `told_ms`:
-    else its parts, which add up to it, seem to be of that.
+    """Return where the growth of profiled steps lies. Where it is another than the one `told_ms`, its largest parts
+    alone: a third figure, and parts that add up to it, seem to be of the step that is told.
     """
     if _is_as_profiled(run):
         return _where(run, grown)
     late = _late(run, grown)
     own = grown if late is None else late.growth_ms or grown
-    same = milliseconds(own) == milliseconds(told_ms) or (own > 0) != (told_ms > 0)
-    return f"as profiled, {_where(run, grown, '' if same else f'{_longer(own)}')}"
+    if milliseconds(own) == milliseconds(told_ms) or (own > 0) != (told_ms > 0):
+        return f"as profiled, {_where(run, grown)}"
+    return _most_of(run, grown)
 
 
-def _where(run: RunAnalysis, grown: float, longer: str = "") -> str:
-    """Return which parts the step's growth is, and which came back; of a step that is shorter these come first.
-
-    They are those of the rank that the others wait for, where there is one; else the mean rank's. `longer`: by how much
-    that is, where it is told.
-    """
-    late = _late(run, grown)
-    losses = run.lost if late is None else [late]
-    whose = f"{longer}: " if longer else ""
-    if late is not None:
-        grown = late.growth_ms or grown
-        waiting = "come to wait" if grown > 0 else "waited"
-        whose = f"{longer} on rank {late.rank}, for which the others {waiting}{':' if longer else ','} ".lstrip()
+def _largest(losses: Sequence[RankLoss], grown: float) -> list[tuple[str, float]]:
+    """Return the parts that are worth saying of the mean of some ranks' growth, ms, most first."""
     sums: dict[str, float] = {}
     for loss in losses:
         for part, ms in waterfall_steps(loss):
             sums[part.key] = sums.get(part.key, 0.0) + ms / len(losses)
-    largest = sorted(
+    return sorted(
         ((key, ms) for key, ms in sums.items() if abs(ms) >= _WORTH_SAYING * abs(grown)), key=lambda item: -item[1]
     )
+
+
+def _most_of(run: RunAnalysis, grown: float) -> str:
+    """Return what the profiled steps' growth mostly is, or what of a shorter step is gone, of the rank that the others
+    wait for; else of the mean rank.
+    """
+    late = _late(run, grown)
+    own = grown if late is None else late.growth_ms or grown
+    largest = [(key, ms) for key, ms in _largest(run.lost if late is None else [late], own) if ms * own > 0]
+    named = sorted(largest, key=lambda item: -abs(item[1]))[:_MOST_NAMED]
+    told = listing([f"{milliseconds(abs(ms))} {parts.named(key).name}" for key, ms in named]) or "none of their parts"
+    what, waiting = ("that is mostly", "come to wait") if own > 0 else ("gone are mostly", "waited")
+    whose = "the mean rank" if late is None else f"rank {late.rank}, for which the others {waiting}"
+    return f"in the profiled steps {what} {told} on {whose}"
+
+
+def _where(run: RunAnalysis, grown: float) -> str:
+    """Return which parts the step's growth is, and which came back; of a step that is shorter these come first.
+
+    They are those of the rank that the others wait for, where there is one; else the mean rank's.
+    """
+    late = _late(run, grown)
+    losses, whose = run.lost if late is None else [late], ""
+    if late is not None:
+        grown = late.growth_ms or grown
+        waiting = "come to wait" if grown > 0 else "waited"
+        whose = f"on rank {late.rank}, for which the others {waiting}, "
+    largest = _largest(losses, grown)
     rest = grown - sum(ms for _, ms in largest) if largest else 0.0
     more = [f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in largest if ms > 0]
     back = [f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(largest) if ms < 0]

@@ -296,7 +296,7 @@ def _add_lost(run: RunAnalysis, told: _Told) -> None:
             # a reference may be several runs: what is said of it fits one and many
             told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_cause(run)}."
         else:
-            told.headline = f"{lost_clause(run)}. By itself: {told.headline}"
+            told.headline = f"{lost_clause(run)}. By its own steps alone: {told.headline}"
         _add_of_lost(run, told)
 
 
