@@ -184,7 +184,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     OPTIMISER: (
         "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float>>(x)",
-        "aten::_foreach_addcdiv_",
         "aten::_fused_adamw_",
     ),
     COPIES: (
@@ -209,6 +208,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "aten::copy_",
     ),
     ELEMENTWISE: (
+        "aten::_foreach_addcdiv_",
+        "aten::_foreach_lerp_",
         "triton_red_fused__to_copy_add_addmm_div_empty_like_mean_mul_neg_pow_rsqrt_stack_sub_transpose_view_3",
         "triton__0d1d2d3d4d5d6d",
         "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.records.statistics import digits_of
 from scalescope.report.compare.amounts import more_kernels, unlike
+from scalescope.report.compare.exchanged import exchanged, in_place_of, is_replaced
 from scalescope.report.compare.irregular import irregular_change
 from scalescope.report.compare.parts import MOST_NAMED, WORTH_NAMING, because, moved, part_name, told_change
 from scalescope.report.compare.recurring import doing, recurring_change
@@ -16,7 +17,7 @@ def other_work(answer: Comparison, here: str, there: str) -> list[str]:
     """Return what a step that is as long does more or less of, which is counted and no noise: a sentence each, without
     full stops; not what steps that recur do. `here`, `there`: the sides' names.
     """
-    clauses = (more_kernels, _beyond_noise, _late, unlike, standing)
+    clauses = (more_kernels, in_place_of, _beyond_noise, _late, unlike, standing)
     return [words for clause in clauses if (words := clause(answer, here, there))]
 
 
@@ -37,7 +38,7 @@ def _sure_but_places(answer: Comparison, here: str, there: str) -> list[str]:
     """Return what is sure but for a place at which a loop stands still; what steps that recur cost comes first where
     that is most.
     """
-    clauses = [more_kernels, _moved_besides, _late_besides, unlike]
+    clauses = [more_kernels, in_place_of, _moved_besides, _late_besides, unlike]
     at = 0 if _recurs_most(answer) else len(clauses)
     clauses[at:at] = [recurring_change, doing, irregular_change]
     return [words for clause in clauses if (words := clause(answer, here, there))]
@@ -106,9 +107,12 @@ def _late_besides(answer: Comparison, here: str, there: str) -> str:
 
 
 def _sure_parts(answer: Comparison) -> list[PartChange]:
-    """Return the parts that changed for sure, and none by another number of kernels: others made up for it."""
-    least = WORTH_NAMING * (answer.baseline_ms or 0.0)
-    return [one for one in moved(answer) if answer.is_sure(one) and abs(one.change_ms) > least and not one.more_done]
+    """Return the parts that changed for sure, and none by another number of kernels: others made up for it, or run in
+    its place.
+    """
+    least, instead = WORTH_NAMING * (answer.baseline_ms or 0.0), exchanged(answer)
+    sure = [one for one in moved(answer) if answer.is_sure(one) and abs(one.change_ms) > least and not one.more_done]
+    return [one for one in sure if not is_replaced(one, instead)]
 
 
 def _in_words(sure: Sequence[PartChange], answer: Comparison, here: str, there: str) -> str:

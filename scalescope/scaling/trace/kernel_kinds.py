@@ -154,7 +154,10 @@ FAMILIES = (
 
 #: Of one stem each: `\w*` on both sides finds a word in it.
 OPERATORS = (
-    (OPTIMISER, r"foreach\w*|fused(adam|adamw|sgd|adagrad|lamb|lion)\w*|amp(foreach|update)\w*"),
+    (OPTIMISER, r"fused(adam|adamw|sgd|adagrad|lamb|lion)\w*|amp(foreach|update)\w*"),
+    # of many tensors at once: an optimizer's, a norm's, or a moving average's of the weights; no name tells whose
+    (COPIES, r"foreach(copy|zero)\w*"),
+    (ELEMENTWISE, r"foreach\w*"),
     (ELEMENTWISE, r"upsample\w*|interpolate\w*|gridsample\w*|cudnngridsample\w*|\w*affinegrid\w*|\w*roi(align"
                   r"|pool)\w*"),
     # packing lays sequences out anew; steps of recurrent networks are products, sigmoids and tanhs in one
