@@ -103,10 +103,10 @@ class GlooJob:
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
     def meet(self, operation: str, transfer_ms: float) -> None:
-        """Let all ranks meet in a barrier, or to gather bytes: their loops wait for that."""
+        """Let all ranks meet in a barrier, or to gather or broadcast something: their loops wait for that."""
         began = {rank: now + 30_000 for rank, now in self.now.items()}
         end = max(began.values()) + round(transfer_ms * 1e6)
-        operator = {"barrier": "c10d::barrier", "all_gather": "c10d::allgather_"}[operation]
+        operator = {"all_gather": "c10d::allgather_", "broadcast": "c10d::broadcast_"}.get(operation, "c10d::barrier")
         for rank, begin in self.now.items():
             self._event(rank, "cpu_op", operator, begin + 10_000, begin + 25_000)
             self._event(rank, "user_annotation", f"gloo:{operation}", began[rank], end, _RUN_LOOP)

@@ -51,6 +51,21 @@ def test_objects_that_are_gathered_are_no_figures_that_could_travel_together(tmp
     assert "3 times all_gather_object" in because(one)
 
 
+def test_buffers_that_ddp_broadcasts_behind_a_worker_s_batch_are_no_objects(tmp_path: Path) -> None:
+    """A batch in shared memory is laid over bytes as an object is: *each step has a broadcast_object_list* was told of
+    two broadcasts of buffers, with 8.5 ms (7.7 to 9.3) of 156.
+    """
+
+    def hands_over(job: GlooJob) -> None:
+        for name in ("empty", "set_", "to", "view"):
+            job.compute(0.002, f"aten::{name}")
+        for _ in range(2):
+            job.compute(0.01, "aten::flatten_dense_tensors")
+            job.meet("broadcast", 3.0)
+
+    assert "needless_collectives" not in {one.code for one in _told(tmp_path, hands_over)}
+
+
 def test_what_ranks_wait_in_a_barrier_they_would_wait_at_the_next_collective(tmp_path: Path) -> None:
     """Of a rank that is 6 ms late the barrier's own 0.5 ms are lost to it, and up to all of the wait in few steps."""
 

@@ -54,6 +54,13 @@ _READS = frozenset({
     "aten::item", "aten::_local_scalar_dense", "aten::slice", "aten::select", "aten::as_strided", "aten::view",
     "aten::empty", "aten::empty_strided", "aten::narrow", "aten::type_as",
 })  # fmt: skip
+#: What lays the bytes and their count out, and finds the largest count. A loop that hands a batch of a loader's
+#: worker, which is laid over shared memory, to DDP, which broadcasts buffers, runs others between the two.
+_LAYS_OUT = _READS | {
+    "aten::set_", "aten::lift_fresh", "aten::zeros", "aten::zero_", "aten::unsqueeze", "aten::cat", "aten::gt",
+    "aten::max", "aten::sum", "aten::is_nonzero", "aten::resize_", "aten::detach_", "detach_", "aten::fill_",
+    "aten::full", "aten::type", "aten::clone", "aten::expand", "aten::reshape",
+}  # fmt: skip
 
 
 def object_collectives(starts: Ints, ends: Ints, name: Ids, names: Sequence[str]) -> list[tuple[int, int, str]]:
@@ -86,7 +93,7 @@ def _one(row: int, name: Ids, names: Sequence[str]) -> tuple[int, str] | None:
         if text in OBJECT_COLLECTIVES:
             exchanged.append(text)
             since = at
-        elif text.startswith(("c10d::", "autograd::", "Optimizer.")):
+        elif text not in _LAYS_OUT:
             return None
     if len(exchanged) < 2:
         return None
