@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
+
 from scalescope.report.compare.exchanged import exchanged
 from scalescope.report.compare.sentences import verdict_sentences
 from scalescope.report.compare.sure import sure_sentences
 from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange, PartChange
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.trace.kernel_kinds import ELEMENTWISE, OPTIMISER
+from scalescope.scaling.trace.kernel_kinds import COPIES, ELEMENTWISE, NORMALISATION, OPTIMISER
 from tests.gloo_traces import GlooJob, in_steps
 
 
@@ -73,3 +75,15 @@ def test_a_kind_of_which_a_step_has_less_is_no_gain_where_another_one_does_its_w
     alone = Comparison(baseline="good", other="less", verdict="same", change_ms=-2.0, low_ms=-30.0, high_ms=30.0,
                        baseline_ms=132.0, other_ms=130.0, parts=parts[:1], kernels=kernels[:1])  # fmt: skip
     assert exchanged(alone) is None and "1.46 ms less optimiser" in sure_sentences(alone, "good", "less")[0]
+
+
+def test_more_kernels_beside_a_library_s_other_choice_are_in_place_of_nothing() -> None:
+    """100 kernels of a moving average came *in place of* two of a batch norm, which cuDNN chose otherwise, and a fill."""
+    added = _kernel("vectorized_elementwise_kernel", ELEMENTWISE, 0.0, 100.0)
+    chosen = [_kernel("elemt_kernel", NORMALISATION, 2.0, 0.0), _kernel("reduce_kernel", NORMALISATION, 0.0, 2.0)]
+    filled = msgspec.structs.replace(_kernel("FillFunctor", COPIES, 1.0, 0.0), baseline_us=2.0)
+    parts = [_part(ELEMENTWISE, 0.3, 10.0, (200, 300)), _part(NORMALISATION, 0.1, 1.0, (12, 12)),
+             _part(COPIES, 0.0, 1.0, (5, 4))]  # fmt: skip
+    answer = Comparison(baseline="good", other="ema", verdict="same", change_ms=1.0, low_ms=-30.0, high_ms=30.0,
+                        baseline_ms=12.4, other_ms=13.4, parts=parts, kernels=[added, *chosen, filled])  # fmt: skip
+    assert exchanged(answer) is None

@@ -4,7 +4,7 @@ What such a step has less of, and what it has more of, may be parts of two kinds
 no gain that the one is gone, as long as the other does its work.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -15,6 +15,8 @@ from scalescope.scaling.compare.answer import Comparison, PartChange
 _CALLS, _SHARE = 16, 0.02
 #: So many names at most, which make up so much of either: what is exchanged for many others is another program.
 _NAMES, _MOST = 3, 0.8
+#: What does the same takes no longer than so many times, either way: beside a loop, a call that fills a tensor is none.
+_AS_LONG = 10.0
 
 
 class Exchanged(msgspec.Struct, frozen=True):
@@ -30,34 +32,69 @@ class Exchanged(msgspec.Struct, frozen=True):
         return sum(calls for _, calls in self.gained) - sum(calls for _, calls in self.lost)
 
 
+class _Named(msgspec.Struct):
+    """The kernels of one name: their kind, and calls and µs a step on both sides."""
+
+    kind: str
+    calls: list[float]
+    us: list[float]
+
+    @property
+    def more(self) -> int:
+        return round(self.calls[1] - self.calls[0])
+
+
 def exchanged(answer: Comparison) -> Exchanged | None:
-    """Return what is run in place of what, of kinds whose calls each step of a side has alike; None for nothing."""
+    """Return what is run in place of what, where every step of a side has as many calls; None for nothing.
+
+    Only of kinds of which the two have another number: other convolutions are a library's choice. What is replaced is
+    all gone from the side that runs the other, and took about as long.
+    """
     works = {one.name: one.work for one in answer.parts if one.work is not None}
-    if all(work.baseline_calls == work.other_calls for work in works.values()):
-        return None
-    more: dict[str, float] = {}
-    kinds: dict[str, str] = {}
-    for one in answer.kernels:
-        if one.kind in works:
-            for name, calls in ((one.baseline_name, -one.baseline_calls), (one.other_name, one.other_calls)):
-                if name is not None:
-                    more[name] = more.get(name, 0.0) + calls
-                    kinds[name] = one.kind
-    changed = [(name, round(calls)) for name, calls in more.items()]
-    gained = _most([(name, calls) for name, calls in changed if calls > 0])
-    lost = _most([(name, -calls) for name, calls in changed if calls < 0])
+    differ = {kind for kind, work in works.items() if work.baseline_calls != work.other_calls}
+    named = _by_name(answer, differ)
+    gained, lost = (_most({name: one for name, one in named.items() if one.more * sign > 0}) for sign in (1, -1))
     if not gained or not lost:
         return None
-    fewer = {kinds[name] for name, _ in lost if works[kinds[name]].other_calls < works[kinds[name]].baseline_calls}
-    found = Exchanged(tuple(gained), tuple(lost), frozenset(fewer))
+    calls = [sum(abs(named[name].more) for name in row) for row in (gained, lost)]
+    fewer, at = (lost, 1) if calls[0] > calls[1] else (gained, 0)
+    took, takes = (sum(abs(named[name].us[1] - named[name].us[0]) for name in row) for row in (gained, lost))
+    alike = took <= _AS_LONG * takes and takes <= _AS_LONG * took
+    if not alike or any(round(named[name].calls[at]) for name in fewer):
+        return None
     whole = sum(max(work.baseline_calls, work.other_calls) for work in works.values())
-    return found if abs(found.calls) >= max(_CALLS, _SHARE * whole) else None
+    if abs(calls[0] - calls[1]) < max(_CALLS, _SHARE * whole):
+        return None
+    kinds = {named[name].kind for name in lost}
+    return Exchanged(
+        tuple((name, named[name].more) for name in gained),
+        tuple((name, -named[name].more) for name in lost),
+        frozenset(kind for kind in kinds if works[kind].other_calls < works[kind].baseline_calls),
+    )
 
 
-def _most(names: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+def _by_name(answer: Comparison, kinds: Collection[str]) -> dict[str, _Named]:
+    found: dict[str, _Named] = {}
+    for one in answer.kernels:
+        if one.kind not in kinds:
+            continue
+        sides = (
+            (one.baseline_name, one.baseline_calls, one.baseline_us),
+            (one.other_name, one.other_calls, one.other_us),
+        )
+        for at, (name, calls, us) in enumerate(sides):
+            if name is not None:
+                own = found.setdefault(name, _Named(one.kind, [0.0, 0.0], [0.0, 0.0]))
+                own.calls[at] += calls
+                own.us[at] += us
+    return found
+
+
+def _most(named: Mapping[str, _Named]) -> list[str]:
     """Return the names with most calls, most first, where they make up most of all; none where they do not."""
-    first = sorted(names, key=lambda one: (-one[1], one[0]))[:_NAMES]
-    return first if sum(calls for _, calls in first) >= _MOST * sum(calls for _, calls in names) else []
+    first = sorted(named, key=lambda name: (-abs(named[name].more), name))[:_NAMES]
+    of_first, whole = (sum(abs(named[name].more) for name in names) for names in (first, named))
+    return first if of_first >= _MOST * whole else []
 
 
 def in_place_of(answer: Comparison, here: str, there: str) -> str:
