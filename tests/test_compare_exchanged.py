@@ -78,7 +78,7 @@ def test_a_kind_of_which_a_step_has_less_is_no_gain_where_another_one_does_its_w
 
 
 def test_more_kernels_beside_a_library_s_other_choice_are_in_place_of_nothing() -> None:
-    """100 kernels of a moving average came *in place of* two of a batch norm, which cuDNN chose otherwise, and a fill."""
+    """100 kernels of a moving average came *in place of* two of a batch norm, which cuDNN chose anew, and of a fill."""
     added = _kernel("vectorized_elementwise_kernel", ELEMENTWISE, 0.0, 100.0)
     chosen = [_kernel("elemt_kernel", NORMALISATION, 2.0, 0.0), _kernel("reduce_kernel", NORMALISATION, 0.0, 2.0)]
     filled = msgspec.structs.replace(_kernel("FillFunctor", COPIES, 1.0, 0.0), baseline_us=2.0)

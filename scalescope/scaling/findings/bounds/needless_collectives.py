@@ -19,6 +19,8 @@ from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.replay.removal import Removal
 
 _BARRIER = "barrier"
+#: Ranks wait for each other by turns where the one that does so least has such a share of all waits.
+_BY_TURNS = 0.1
 #: A rank's indices of calls, ascending, and for each row of ranks the same collective on all.
 _Calls = Mapping[int, Sequence[int]]
 
@@ -39,13 +41,12 @@ def needless_collectives(scene: Scene) -> Iterator[Candidate]:
         return
     profiled_ms = mean_step_ms(scene.analysis, "window", steps)
     as_run = min(1.0, scene.step_ms / profiled_ms) if profiled_ms else 1.0
-    rows, waited_ms, may_go_ms = [], 0.0, 0.0
+    rows, waits = [], list[list[float]]()
     for name, own in found.items():
         own = [one for one in own if _step(scene, one) in steps]
         held = [_held_ms(scene, one) for one in own]
         a_step = as_run / len(steps)
-        waited_ms += sum(statistics.fmean(ms) - min(ms) for ms in held) * a_step
-        may_go_ms += sum(max(ms) - min(ms) for ms in held) * a_step
+        waits += [[(one - min(ms)) * a_step for one in ms] for ms in held]
         rows.append(
             EvidenceRow(
                 kind="figure",
@@ -54,17 +55,26 @@ def needless_collectives(scene: Scene) -> Iterator[Candidate]:
                 calls=len(own) / len(steps),
             )
         )
-    rows.append(EvidenceRow(kind="figure", name=WAITED_THERE, ms=waited_ms))
+    rows.append(EvidenceRow(kind="figure", name=WAITED_THERE, ms=sum(map(statistics.fmean, waits))))
     removals = (Removal("exchanges", transfers=(tuple(barriers),)),) if _BARRIER in found else ()
     exchanges = (Removal("objects"),) if set(found) != {_BARRIER} else ()
     cure: Cure = "exchange_rarely" if removals and exchanges else "drop_barriers" if removals else "tensors_not_objects"
     yield Candidate(
         code="needless_collectives",
         removals=(*removals, *exchanges),
-        waits_ms=may_go_ms,
+        waits_ms=_may_go_ms(waits),
         evidence=tuple(rows),
         remedy=Remedy(cure=cure),
     )
+
+
+def _may_go_ms(waits: Sequence[Sequence[float]]) -> float:
+    """Return how much of what ranks wait in each collective, ms, may be gone without it: nothing of what ranks wait for
+    one that is always the last, who keeps them waiting at the next one. Of a few steps, all where they do so by turns.
+    """
+    of_ranks = [sum(own) for own in zip(*waits, strict=True)]
+    by_turns = min(of_ranks) >= _BY_TURNS * sum(of_ranks)
+    return sum(map(max, waits)) if by_turns else min(of_ranks)
 
 
 def _handed_over(scene: Scene, transfers: Sequence[int]) -> list[_Calls]:
