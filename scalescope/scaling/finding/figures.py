@@ -89,7 +89,7 @@ RECOMPUTED = "recomputed_in_backward"  # the figure of what of the forward pass 
 SPARSE = "sparse_collectives"  # the figure of how many collectives a step carry sparse tensors, of sizes nobody tells
 BARRIERS = "barriers"  # evidence of barriers in each step: `calls`, in which a rank is for `ms`
 #: … of collectives of Python objects, whose name follows; and for how much of both together a rank waits for others.
-OBJECTS, WAITED_THERE = "collective_of_objects", "waited_for_ranks_there"
+OBJECTS, WAITED_AT_THEM = "collective_of_objects", "waited_for_ranks_there"
 PASSES = "backward_passes"  # the figure of how many passes of a step exchange the same gradients
 #: The figure that says by how much compute is slower for collectives beside it, a step.
 SLOWER_BESIDE = "slower_beside_collectives"

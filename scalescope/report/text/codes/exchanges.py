@@ -14,7 +14,7 @@ from scalescope.scaling.finding.figures import (
     PASSES,
     SLOWER_BESIDE,
     SPARSE,
-    WAITED_THERE,
+    WAITED_AT_THEM,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.kinds import is_all_of_it
@@ -97,7 +97,7 @@ def needless_collectives(finding: Finding) -> str:
     inside_ms = sum(row.ms or 0.0 for row, _ in names)
     needs = "training needs neither" if len(told) > 1 else "training does not need that"
     text = f"each step has {listing(told)}{pickles}, and {needs}: a rank is there for {milliseconds(inside_ms)}"
-    waited = row_of(finding, WAITED_THERE)
+    waited = row_of(finding, WAITED_AT_THEM)
     if waited is None or (waited.ms or 0.0) < _LITTLE * inside_ms:
         return text
     back = "which it may as well do at the next collective"

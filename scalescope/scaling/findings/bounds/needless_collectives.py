@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from scalescope.scaling.finding.codes import Cure
-from scalescope.scaling.finding.figures import BARRIERS, OBJECTS, WAITED_THERE
+from scalescope.scaling.finding.figures import BARRIERS, OBJECTS, WAITED_AT_THEM
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.small_collectives import chosen_steps
@@ -55,7 +55,7 @@ def needless_collectives(scene: Scene) -> Iterator[Candidate]:
                 calls=len(own) / len(steps),
             )
         )
-    rows.append(EvidenceRow(kind="figure", name=WAITED_THERE, ms=sum(map(statistics.fmean, waits))))
+    rows.append(EvidenceRow(kind="figure", name=WAITED_AT_THEM, ms=sum(map(statistics.fmean, waits))))
     removals = (Removal("exchanges", transfers=(tuple(barriers),)),) if _BARRIER in found else ()
     exchanges = (Removal("objects"),) if set(found) != {_BARRIER} else ()
     cure: Cure = "exchange_rarely" if removals and exchanges else "drop_barriers" if removals else "tensors_not_objects"
