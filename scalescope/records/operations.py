@@ -32,6 +32,7 @@ class OperationFacts:
     personalised: bool = False  # what goes between two ranks is for that pair alone
     rounds: int = 1  # trips round a ring of n − 1 messages each, or up or down a tree of log2(n)
     spellings: tuple[str, ...] = ()  # squashed names that traces have for it, beside its own
+    dispatched: str = ""  # the operator by which torch hands over one of tensors, where objects travel by such
 
     @property
     def symmetric(self) -> bool:
@@ -80,20 +81,22 @@ OPERATION_FACTS = {
     for facts in (
         OperationFacts("all_reduce", Waiting.ALL, _twice, reduces=True, rounds=2,
                        spellings=("allreducecoalesced", *_SPARSE)),
-        OperationFacts("all_gather", Waiting.ALL, _others, sharded=True,
+        OperationFacts("all_gather", Waiting.ALL, _others, sharded=True, dispatched="c10d::allgather_",
                        spellings=("allgatherbase", "allgatherinto", "allgatherintotensor",
                                   "allgatherintotensorcoalesced", "allgathercoalesced", "allgathersingle",
                                   "allgatherv")),
         OperationFacts("reduce_scatter", Waiting.ALL, _others, sharded=True, reduces=True,
                        spellings=("reducescatterbase", "reducescattertensor", "reducescattertensorcoalesced",
                                   "reducescattercoalesced", "reducescattersingle", "reducescatterv")),
-        OperationFacts("broadcast", Waiting.ROOT, _whole, ring=True, spellings=("broadcastoop",)),
+        OperationFacts("broadcast", Waiting.ROOT, _whole, ring=True, dispatched="c10d::broadcast_",
+                       spellings=("broadcastoop",)),
         OperationFacts("reduce", Waiting.MEMBERS, _whole, ring=True, reduces=True, spellings=("reduceoop",)),
         OperationFacts("all_to_all", Waiting.ALL, _others, sharded=True, personalised=True,
                        spellings=("alltoallbase", "alltoallv", "alltoallsingle")),
-        OperationFacts("gather", Waiting.MEMBERS, _others, sharded=True, personalised=True),
-        OperationFacts("scatter", Waiting.ROOT, _others, sharded=True, personalised=True),
-        OperationFacts("send_recv", Waiting.PARTNER, _whole, spellings=("send", "recv", "recvanysource")),
+        OperationFacts("gather", Waiting.MEMBERS, _others, sharded=True, personalised=True, dispatched="c10d::gather_"),
+        OperationFacts("scatter", Waiting.ROOT, _others, sharded=True, personalised=True, dispatched="c10d::scatter_"),
+        OperationFacts("send_recv", Waiting.PARTNER, _whole, dispatched="c10d::send",
+                       spellings=("send", "recv", "recvanysource")),
         OperationFacts("barrier", Waiting.ALL, None, rounds=2, spellings=("allreducebarrier", "monitoredbarrier")),
     )
 }  # fmt: skip
@@ -163,3 +166,7 @@ _FOR_COPY_ENGINES = frozenset({"all_gather", "all_to_all", "gather", "scatter"})
 def runs_on_copy_engines(operation: str, cta_policy: str | None) -> bool:
     """Tell whether an operation over symmetric windows goes to the copy engines under a CTA policy."""
     return cta_policy == CTA_POLICIES[-1] and operation in _FOR_COPY_ENGINES
+
+
+#: The operators by which torch hands over what Python objects travel by, of each operation that objects do.
+DISPATCHED = {name: facts.dispatched for name, facts in OPERATION_FACTS.items() if facts.dispatched}

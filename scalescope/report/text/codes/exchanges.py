@@ -87,14 +87,12 @@ def needless_collectives(finding: Finding) -> str:
     """Return which barriers and collectives of objects each step has, and what ranks spend in them, in words."""
     barriers = row_of(finding, BARRIERS)
     objects = [row for row in finding.evidence if row.name.startswith(f"{OBJECTS} ")]
-    names = ([] if barriers is None else [(barriers, "barrier")]) + [
-        (row, row.name.removeprefix(OBJECTS).strip()) for row in objects
-    ]
-    told = [_each_step(row.calls or 1.0, name) for row, name in names]
+    told = [] if barriers is None else [_each_step(barriers, "barrier", "{count:.0f} barriers")]
+    told += [_each_step(row, row.name.removeprefix(OBJECTS).strip(), "{count:.0f} times {name}") for row in objects]
     if not told:
         return "barriers or exchanges of Python objects in each step"
     pickles = " (which pickles and unpickles)" if objects else ""
-    inside_ms = sum(row.ms or 0.0 for row, _ in names)
+    inside_ms = sum(row.ms or 0.0 for row in (barriers, *objects) if row is not None)
     needs = "training needs neither" if len(told) > 1 else "training does not need that"
     text = f"each step has {listing(told)}{pickles}, and {needs}: a rank is there for {milliseconds(inside_ms)}"
     waited = row_of(finding, WAITED_AT_THEM)
@@ -104,9 +102,10 @@ def needless_collectives(finding: Finding) -> str:
     return f"{text}, {milliseconds(waited.ms or 0.0)} of it waiting for a later one, {back}"
 
 
-def _each_step(calls: float, name: str) -> str:
-    if round(calls) > 1:
-        return counted(round(calls), name) if name == "barrier" else f"{calls:.0f} times {name}"
+def _each_step(row: EvidenceRow, name: str, several: str) -> str:
+    count = round(row.calls or 1.0)
+    if count > 1:
+        return several.format(count=count, name=name)
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 

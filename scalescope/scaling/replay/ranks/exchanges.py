@@ -9,18 +9,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from scalescope.records.operations import DISPATCHED
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, object_collectives
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph, HostCall
 
-#: The operators by which hosts exchange the bytes of objects, by what these do.
-_EXCHANGING = {
-    "all_gather": "c10d::allgather_",
-    "gather": "c10d::gather_",
-    "broadcast": "c10d::broadcast_",
-    "scatter": "c10d::scatter_",
-    "send_recv": "c10d::send",
-}
 #: Another collective, which no exchange of objects has within.
 _ANOTHER = "c10d::"
 
@@ -61,7 +54,7 @@ def _operator(graph: Graph, activity: int) -> str:
     node = graph.activities[activity]
     if node.collective < 0:
         return node.name if node.kind != COMMUNICATION else _ANOTHER
-    return _EXCHANGING.get(graph.transfers[node.collective].operation, _ANOTHER)
+    return DISPATCHED.get(graph.transfers[node.collective].operation, _ANOTHER)
 
 
 def free_objects(graph: Graph) -> None:
