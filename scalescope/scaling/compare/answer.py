@@ -110,6 +110,11 @@ class PartChange(msgspec.Struct, kw_only=True, frozen=True):
         return self.work is not None and self.work.change_ms is not None
 
     @property
+    def other_calls(self) -> bool:
+        """Tell whether one side launches more of the part's kernels, be they the other's as well or others in turn."""
+        return self.work is not None and self.work.baseline_calls != self.work.other_calls
+
+    @property
     def counted(self) -> CountedWork | None:
         """Return the work that is done besides, where that is what is sure of the change: the change may be noise, or
         is another rank's, which a slow window made the one that the others wait for.

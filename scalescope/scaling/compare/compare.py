@@ -30,8 +30,8 @@ from scalescope.scaling.sweeps.comparison import describe_row
 
 #: Where parts that changed for sure tell less of a step's change, what tells it is asked of the runs' own analyses.
 _TOLD = 0.5
-#: Causes whose doing is kernels of several kinds, all of which are launched more often: they say why.
-_MORE_KERNELS: tuple[Code, ...] = ("recomputation",)
+#: Causes whose doing is kernels of several kinds, more of which are launched: they say why.
+_MORE_KERNELS: tuple[Code, ...] = ("recomputation", "unfused_normalisation")
 _CORES_UNTOLD = (
     "nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs differ by "
     "more than these bounds"
@@ -177,7 +177,7 @@ def _compared(
             answer.recurring = msgspec.structs.replace(answer.recurring, doing=doing)
         if answer.verdict == "same":
             answer.alone = found_alone(answer, baseline, other, analysis_of)
-        elif answer.parts and (_sure_share(answer) < _TOLD or any(one.more_done for one in answer.parts)):
+        elif answer.parts and (_sure_share(answer) < _TOLD or any(one.other_calls for one in answer.parts)):
             longer: Side = "other" if answer.verdict == "slower" else "baseline"
             found = first_of_longer(baseline, other, longer, analysis_of)
             untold = _sure_share(answer) < _TOLD

@@ -14,6 +14,7 @@ Code = Literal[
     "host_bound",  # the devices wait for launches, on all ranks
     "element_reads",  # a loop of Python reads a host's tensors value by value
     "unfused_optimizer",  # it runs operator after operator where one would do: on CPUs, on all ranks
+    "unfused_normalisation",  # it is written out in operators where one would do: on CPUs, on all ranks
     "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
     "recomputation",  # the backward pass runs parts of the forward pass again, so that memory is saved: on all ranks
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
@@ -76,6 +77,7 @@ Cure = Literal[
     "pin_memory",  # of batches
     "read_at_once",  # what is read value by value
     "fuse_optimizer",  # to one operator
+    "built_in_normalisation",  # in place of one that is written out
     "recompute_less",  # of the forward pass: activations that memory has room for are kept
     "fixed_shapes",
     "keep_memory",
@@ -114,7 +116,12 @@ Cure = Literal[
 ]
 
 #: What all ranks compute alike at length: none of what a step loses beside its compute, and no fault of any.
-COMPUTED_BY_ALL: tuple[Code, ...] = ("unfused_optimizer", "batch_preparation", "recomputation")
+COMPUTED_BY_ALL: tuple[Code, ...] = (
+    "unfused_optimizer",
+    "unfused_normalisation",
+    "batch_preparation",
+    "recomputation",
+)
 #: What mends more threads that compute than cores.
 TOO_MANY_THREADS: tuple[Cure, ...] = ("fewer_threads", "cores_for_ranks")
 #: What spreads over all ranks what one of them has more of.

@@ -85,6 +85,9 @@ UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
 #: ones in other steps, and the rest do not: `calls` a step, by `value` ms each.
 BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 PREPARING = "prepared_before_forward"  # the figure of what operators make of a batch there, a rank and step
+#: The figures of what normalisation that is written out takes with its backward pass (`calls`: operators), a rank and
+#: step; and in how many chains (`calls`), of up to so many operators (`value`).
+NORMALISED, NORMALISATIONS = "normalised_by_operators", "normalisations"
 RECOMPUTED = "recomputed_in_backward"  # the figure of what of the forward pass runs there once more, a rank and step
 SPARSE = "sparse_collectives"  # the figure of how many collectives a step carry sparse tensors, of sizes nobody tells
 BARRIERS = "barriers"  # evidence of barriers in each step: `calls`, in which a rank is for `ms`

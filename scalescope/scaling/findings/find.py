@@ -21,6 +21,7 @@ from scalescope.scaling.findings.computing.batch_preparation import batch_prepar
 from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.computing.recomputation import recomputation
 from scalescope.scaling.findings.computing.shared_device import shared_device
+from scalescope.scaling.findings.computing.unfused_normalisation import unfused_normalisation
 from scalescope.scaling.findings.computing.unfused_optimizer import unfused_optimizer
 from scalescope.scaling.findings.containment import without_contained
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
@@ -63,6 +64,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     alternating_load,
     element_reads,
     unfused_optimizer,
+    unfused_normalisation,
     batch_preparation,
     recomputation,
     host_bound,

@@ -26,6 +26,7 @@ import numpy as np
 
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
+from scalescope.scaling.rank.records.normalising import normalising
 from scalescope.scaling.rank.records.optimizers import single_operations
 from scalescope.scaling.rank.records.preparing import preparing
 from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, data_between
@@ -106,6 +107,7 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     if record.activity == "cpu":
         graph.loading.update(first + at for at in _that_load(record))
         graph.optimizing.update(first + at for own in single_operations(record).values() for at in own)
+        graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
         graph.preparing.update(first + at for at in preparing(record))
     graph.recomputed.update(first + at for at in record.recomputed)
     graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
@@ -124,8 +126,7 @@ def _that_load(record: RankRecord) -> list[int]:
     starts, ends = np.array(record.start, np.int64), np.array(record.end, np.int64)
     loading = covered_before(record.data, ends) - covered_before(record.data, starts)
     computes = np.array(record.kind, np.int64) == COMPUTE
-    rows: list[int] = np.flatnonzero(computes & (ends > starts) & (2 * loading > ends - starts)).tolist()
-    return rows
+    return [int(row) for row in np.flatnonzero(computes & (ends > starts) & (2 * loading > ends - starts))]
 
 
 def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], offset: int) -> list[HostCall]:

@@ -146,6 +146,7 @@ class Graph:
     unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
     loading: set[int] = field(default_factory=set)  # activities of a CPU that load data
     optimizing: set[int] = field(default_factory=set)  # … that an optimizer which is not fused runs one by one
+    normalising: set[int] = field(default_factory=set)  # … that normalise where one operator would
     preparing: set[int] = field(default_factory=set)  # … that make of a batch what the network takes
     recomputed: set[int] = field(default_factory=set)  # … of the forward pass, that the backward pass runs once more
     #: by activity: how many times the contention's inflation is its own; beyond the list 1

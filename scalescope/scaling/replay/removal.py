@@ -16,6 +16,7 @@ from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
 from scalescope.scaling.replay.ranks.shortened import (
+    build_normalisation_in,
     free_loading,
     free_preparing,
     free_recomputed,
@@ -43,6 +44,7 @@ What = Literal[
     "reads",  # the same, with what computes the values that are read one after another
     "elements",  # reading a host's tensors element by element, with the calls that do it
     "unfused",  # a share of what an optimizer runs one by one
+    "normalising",  # … of what normalises operator by operator
     "preparing",  # what makes of a batch what the network takes
     "recomputed",  # what the backward pass runs of the forward pass once more
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
@@ -66,7 +68,7 @@ class Removal(msgspec.Struct, frozen=True):
     )
     longest_ns: int = 0  # of a pause of several gaps: the longest of them; 0: it is one
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
-    share: float = 1.0  # of what an optimizer runs one by one: so much a fused one gives back
+    share: float = 1.0  # of what an optimizer, or a normalisation, runs one by one: so much a fused one gives back
     before: str | None = None  # what is launched behind a pause, where its name tells; "": a step's first launch
     transfers: tuple[
         tuple[int, ...], ...
@@ -106,6 +108,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             free_elements(graph, rank)
         elif removal.what == "unfused":
             fuse_optimizer(graph, rank, removal.share)
+        elif removal.what == "normalising":
+            build_normalisation_in(graph, rank, removal.share)
         elif removal.what == "preparing":
             free_preparing(graph, rank)
         elif removal.what == "recomputed":

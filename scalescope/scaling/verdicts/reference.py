@@ -23,7 +23,9 @@ PARTS_OF: dict[Code, tuple[str, ...]] = {
     **dict.fromkeys(("own_work", "more_work", "slower_compute", "throttled", "alternating_load"), tuple(KINDS)),
     **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
     **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
-    **dict.fromkeys(("unfused_optimizer", "batch_preparation", "recomputation"), (*KINDS, "idle_launch")),
+    **dict.fromkeys(
+        ("unfused_optimizer", "unfused_normalisation", "batch_preparation", "recomputation"), (*KINDS, "idle_launch")
+    ),
     "needless_collectives": ("exposed_transfer", "exposed_wait", "exposed_unsplit", "idle_launch"),
     "data_loading": ("idle_data",),
     "copies": ("exposed_memory",),

@@ -24,6 +24,8 @@ from scalescope.scaling.finding.figures import (
     FULL_PRECISION,
     INPUTS,
     LAYOUT_CONVERSIONS,
+    NORMALISATIONS,
+    NORMALISED,
     OTHER_KERNELS,
     OWN_TURNS,
     PREPARING,
@@ -166,6 +168,16 @@ def unfused_optimizer(finding: Finding) -> str:
     most = [one.name for one in finding.evidence if one.kind == "operator"]
     named = f", most of it {listing(most)}" if most else ""
     return f"{name} takes{takes} of a profiled step{calls}{named}, where one would do"
+
+
+def unfused_normalisation(finding: Finding) -> str:
+    row, chains = row_of(finding, NORMALISED), row_of(finding, NORMALISATIONS)
+    times = f"{chains.calls:,.0f} times a step" if chains is not None and chains.calls else "again and again"
+    each = f"{chains.value:,.0f} operators" if chains is not None and chains.value else "operators"
+    most = [one.name for one in finding.evidence if one.kind == "operator"]
+    named = f" (most of it {listing(most)})" if most else ""
+    takes = f", {milliseconds(row.ms)} of a profiled step with the backward pass" if row and row.ms is not None else ""
+    return f"{times} it runs {each} in a row{named}{takes}, where the built-in one is one"
 
 
 def batch_preparation(finding: Finding) -> str:

@@ -13,6 +13,7 @@ from scalescope.report.text.codes.compute import (
     recomputation,
     slower,
     throttled,
+    unfused_normalisation,
     unfused_optimizer,
 )
 from scalescope.report.text.codes.evidence import (
@@ -184,6 +185,7 @@ CODES: dict[Code, CodeText] = {
     "host_bound": CodeText("launching", host_bound),
     "element_reads": CodeText("reading one by one", element_reads),
     "unfused_optimizer": CodeText("an unfused optimizer", unfused_optimizer),
+    "unfused_normalisation": CodeText("hand-written normalisation", unfused_normalisation),
     "batch_preparation": CodeText("batch preparation", batch_preparation),
     "recomputation": CodeText("activation checkpointing", recomputation),
     "synchronising": CodeText("synchronising", synchronising),

@@ -175,6 +175,11 @@ CURES: dict[Cure, CureText] = {
     "fuse_optimizer": CureText(
         "let the optimizer be one operator (fused=True)", "torch.optim.AdamW(…, fused=True), and so Adam and Adagrad"
     ),
+    "built_in_normalisation": CureText(
+        "use the built-in normalisation, which is one operator",
+        "nn.GroupNorm, nn.LayerNorm, nn.BatchNorm2d or nn.InstanceNorm2d, or torch.nn.functional's; "
+        "torch.compile(model) where it is none of these",
+    ),
     "recompute_less": CureText(
         "keep more activations, as far as memory allows",
         "torch.utils.checkpoint around fewer blocks; context_fn=functools.partial("

@@ -126,6 +126,9 @@ IN_JAX: dict[Cure, CureText] = {
         "read values all at once, not one by one", "np.asarray(array).tolist() once, before the loop of Python"
     ),
     "fuse_optimizer": CureText("compile the optimizer's update with the step", "optax's update inside jax.jit"),
+    "built_in_normalisation": CureText(
+        "compile the normalisation with the step", "jax.jit around the step, which fuses its operators"
+    ),
     "recompute_less": CureText(
         "keep more activations, as far as memory allows",
         "jax.checkpoint around fewer functions, or with policy=jax.checkpoint_policies.dots_saveable",

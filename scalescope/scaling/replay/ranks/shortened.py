@@ -43,6 +43,11 @@ def fuse_optimizer(graph: Graph, rank: int, given_back: float) -> None:
     _take_off(graph, rank, graph.optimizing, given_back)
 
 
+def build_normalisation_in(graph: Graph, rank: int, given_back: float) -> None:
+    """Let each of a rank's normalisations be one operator: that gives back so much of what it runs one by one."""
+    _take_off(graph, rank, graph.normalising, given_back)
+
+
 def free_preparing(graph: Graph, rank: int) -> None:
     """Let a rank's batches come as its network takes them."""
     _take_off(graph, rank, graph.preparing, 1.0)

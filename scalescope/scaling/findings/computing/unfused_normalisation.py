@@ -1,0 +1,67 @@
+"""Normalisation that is written out in single operators where one would do: on CPUs, of all ranks alike.
+
+It is no fault of a rank, and the built-in one changes no result but for rounding. What that gives back was measured,
+and varies with the shapes and with how it is written: so does the interval.
+"""
+
+from collections.abc import Iterator
+
+from scalescope.scaling.finding.figures import NORMALISATIONS, NORMALISED
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
+from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene, gained_ms
+from scalescope.scaling.rank.records.normalising import normalising
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.removal import Removal
+
+#: Of what a chain takes forwards and backwards, a built-in operator gave back so much in the middle, and always between
+#: so much: seven ways to write GroupNorm, LayerNorm and BatchNorm, four shapes each, alone and on all cores at once
+#: (benchmarks/written_out.py, docs/method/findings.md).
+GIVEN_BACK, GIVEN_BACK_LOW, GIVEN_BACK_HIGH = 0.86, 0.75, 0.92
+#: From this share of the step on it is told, by itself.
+_MUCH = 0.03
+#: So many operators are named.
+_NAMED = 3
+
+
+def unfused_normalisation(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate where all ranks normalise one operator after another, for much of the step."""
+    if not scene.replayer.on_cpu:
+        return
+    records, numbers = scene.replayer.records, set(scene.replayer.graph.step_numbers)
+    ns: dict[str, float] = {}
+    of_step: dict[tuple[int, int], float] = {}
+    calls = chains = 0.0
+    operators = 0
+    scale = max(1, len(scene.side.ranks) * len(numbers))
+    for rank in scene.side.ranks:
+        record = records[rank]
+        own = [one for one in normalising(record) if one.step in numbers]
+        if len({one.step for one in own}) < MOST_STEPS * len(numbers):
+            return  # a rank alone that has them has work of its own
+        for one in own:
+            taken = [record.end[at] - record.start[at] for at in one.activities]
+            of_step[one.step, rank] = of_step.get((one.step, rank), 0.0) + sum(taken)
+            calls += len(taken) / scale
+            if one.operators:
+                operators = max(operators, one.operators)
+                chains += 1 / scale
+                for at, took in zip(one.activities, taken, strict=True):
+                    ns[record.name[at]] = ns.get(record.name[at], 0.0) + took / scale
+    removals = (Removal("normalising", share=GIVEN_BACK),)
+    if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
+        return  # what is not told takes nothing from other causes either
+    most = sorted(ns, key=lambda name: -ns[name])[:_NAMED]
+    # a step waits for its last rank: for each in turn, where others take the cores of one, and then of the other
+    longest = {step: max(taken for (own, _), taken in of_step.items() if own == step) for step, _ in of_step}
+    takes_ms = sum(longest.values()) / max(1, len(numbers)) / 1e6
+    yield Candidate(
+        code="unfused_normalisation",
+        removals=removals,
+        known_within=(GIVEN_BACK_LOW / GIVEN_BACK, GIVEN_BACK_HIGH / GIVEN_BACK),
+        evidence=(
+            EvidenceRow(kind="figure", name=NORMALISED, ms=takes_ms, calls=calls),
+            EvidenceRow(kind="figure", name=NORMALISATIONS, calls=chains, value=float(operators)),
+            *(EvidenceRow(kind="operator", name=name, ms=ns[name] / 1e6) for name in most),
+        ),
+        remedy=Remedy(cure="built_in_normalisation"),
+    )

@@ -1,0 +1,161 @@
+"""Which of a CPU's operators normalise activations one by one, where a built-in normalisation is one operator.
+
+A chain of them takes a mean and a variance (or a deviation), centres by the one and divides by the root of the other,
+and scales and shifts what comes of it. Each reads and writes as much as the whole does, and so do its nodes of the
+backward pass. Nothing tells which tensors an operator has: a chain is known by the order of its operators, by how often
+it comes in a step, and by the same order in the backward pass, the other way round. So neither a metric is one, nor a
+batch that is standardised, an average of weights, or an optimizer, which nobody differentiates.
+
+What does not centre is left out (RMSNorm): on CPUs the built-in one runs operator after operator, too.
+"""
+
+import bisect
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from scalescope.scaling.rank.records.record import RankRecord
+from scalescope.scaling.rank.timeline import COMPUTE
+
+#: What chains are made of, a letter each: means, variances, both at once; deviations, both at once; roots, …
+_LETTERS = {
+    "m": "mean", "v": "var", "V": "var_?mean", "d": "std", "D": "std_?mean", "q": "sqrt", "r": "rsqrt",
+    "i": "reciprocal", "-": "r?sub|subtract", "+": "add", "*": "mul|multiply", "/": "div|true_divide|divide",
+    "p": "pow|square", "c": "clamp|clamp_?min|maximum", "a": "addcmul", "l": "lerp", "C": r"conv\w*",
+}  # fmt: skip
+#: What of views, copies and casts may lie within.
+_BESIDE = re.compile(
+    r"(_?unsafe_?)?view\w*|_?reshape\w*|expand\w*|unsqueeze|squeeze|permute|transpose|t|to|_?to_?copy|type_as|clone"
+    r"|contiguous|flatten|unflatten|detach|alias|slice|select|as_?strided|empty\w*|lift_fresh",
+    re.IGNORECASE,
+)
+_OTHER, _EXCHANGED = ".", "|"
+_OPERATOR = re.compile(r"aten::(\w+?)_?")
+_NODE = re.compile(r"(\w+?)Backward\d*")
+#: What lies among a chain's nodes and is none of its: gradients on their way into buckets.
+_OF_GRADIENTS = re.compile(r"torch::autograd::AccumulateGrad|torch::distributed::.*")
+
+#: By a variance to which something is added, or that is clamped: of its root, or of a power of it, then over it.
+_BY_VARIANCE = r"[mvV][-+*/pmvVcl]{0,10}?[+c](?:q[-+*ml]{0,8}?(?:/|i\*)|r[-+ml]{0,4}?\*|p[-+ml]{0,4}?[*/])"
+#: By a deviation to which something is added, then over it.
+_BY_DEVIATION = r"(?:m[-*+/l]{0,3}?d|d[-*+/l]{0,3}?m|D)[-*+l]{0,5}?\+[-*l]{0,3}?/"
+#: … with the scale and the shift. Without those, right before a convolution, it most likely is of that one's weights.
+_CHAIN = re.compile(rf"(?P<core>{_BY_VARIANCE}|{_BY_DEVIATION})(?P<affine>\*?\+|\*|a|(?!C))")
+_CENTRES = "-"
+#: What keeps averages of the statistics is among a chain's operators, and nobody differentiates it.
+_NOT_DIFFERENTIATED = "+*-l"
+#: So many chains of one kind in a step are a network's layers; one or two may be a loss's, or of what it is given.
+_PLACES = 3
+#: A teacher's forward pass, or one that runs again for the backward pass, has no backward pass of its own.
+_DIFFERENTIATED = 0.5
+
+
+class Chain(NamedTuple):
+    """One normalisation of one step, forwards or backwards."""
+
+    step: int
+    activities: tuple[int, ...]  # all that the loop's thread runs from its first to its last operator
+    operators: int  # of these, the ones that compute; of a backward pass 0
+
+
+class _Row(NamedTuple):
+    """Operators, or nodes, of a step as letters, with the activity of each."""
+
+    letters: str
+    activities: list[int]
+
+
+def normalising(record: RankRecord) -> list[Chain]:
+    """Return the normalisations that a rank runs operator by operator, with their backward passes, ascending."""
+    if record.activity != "cpu":
+        return []
+    handed = sorted(call.start for call in record.calls if call.in_collective)
+    by_step: dict[int, list[int]] = {}
+    for at, (step, kind, stream) in enumerate(zip(record.step, record.kind, record.stream, strict=True)):
+        if step >= 0 and kind == COMPUTE and stream == 0:
+            by_step.setdefault(step, []).append(at)
+    found: list[Chain] = []
+    for step, own in by_step.items():
+        found += _of_step(record, step, own, handed)
+    return sorted(found, key=lambda chain: chain.activities)
+
+
+def _of_step(record: RankRecord, step: int, own: list[int], handed: list[int]) -> Iterator[Chain]:
+    forward = _forward(record, own, handed)
+    if not any(letter in forward.letters for letter in "vVdDm"):
+        return
+    alike: dict[str, list[re.Match[str]]] = {}
+    for one in _CHAIN.finditer(forward.letters):
+        if _CENTRES in one["core"]:
+            alike.setdefault(one["core"], []).append(one)
+    nodes = _nodes(record, own) if alike else _Row("", [])
+    for core, chains in alike.items():
+        back = list(_reversed(core).finditer(nodes.letters))
+        if len(back) < max(_PLACES, _DIFFERENTIATED * len(chains)):
+            continue
+        for one in chains:
+            spanned = _between(own, forward.activities[one.start()], forward.activities[one.end() - 1])
+            yield Chain(step, tuple(spanned), one.end() - one.start())
+        for one in back:
+            last = nodes.activities[one.end() - 1]
+            spanned = _between(own, nodes.activities[one.start()], _with_sums(record, own, last))
+            yield Chain(step, tuple(at for at in spanned if not _OF_GRADIENTS.fullmatch(record.name[at])), 0)
+
+
+def _between(own: list[int], first: int, last: int) -> list[int]:
+    return own[bisect.bisect_left(own, first) : bisect.bisect_right(own, last)]
+
+
+def _with_sums(record: RankRecord, own: list[int], node: int) -> int:
+    """Return the last operator behind a node that adds gradients up, or sums them; the node where none does."""
+    last = node
+    for at in own[bisect.bisect_right(own, node) :]:
+        told = _OPERATOR.fullmatch(record.name[at])
+        if told is None or not (told[1] in ("add", "sum") or _BESIDE.fullmatch(told[1])):
+            break
+        last = at
+    return last
+
+
+def _reversed(core: str) -> re.Pattern[str]:
+    """Return what the backward pass of a chain looks like; the scale's and the shift's nodes come first."""
+    letters = (re.escape(one) + ("?" if one in _NOT_DIFFERENTIATED else "") for one in reversed(core))
+    return re.compile(r"(?:\+?\*|a)?" + "".join(letters))
+
+
+def _forward(record: RankRecord, own: list[int], handed: list[int]) -> _Row:
+    """Return a step's operators that no node of the backward pass has called; what is exchanged stands between."""
+    letters: list[str] = []
+    activities: list[int] = []
+    before = 0
+    for at in own:
+        told = _OPERATOR.fullmatch(record.name[at])
+        if told is not None and _BESIDE.fullmatch(told[1]):
+            continue
+        if bisect.bisect_left(handed, record.start[at]) > bisect.bisect_left(handed, before):
+            letters.append(_EXCHANGED)
+            activities.append(at)
+        before = record.start[at]
+        letters.append(_OTHER if told is None else _letter(told[1]))
+        activities.append(at)
+    return _Row("".join(letters), activities)
+
+
+def _nodes(record: RankRecord, own: list[int]) -> _Row:
+    letters: list[str] = []
+    activities: list[int] = []
+    for at in own:
+        told = _NODE.fullmatch(record.name[at])
+        if told is not None and not _BESIDE.fullmatch(told[1]):
+            letters.append(_letter(told[1].lower()))
+            activities.append(at)
+    return _Row("".join(letters), activities)
+
+
+def _letter(name: str) -> str:
+    """Return the letter of an operator, or of a node that goes by the same name."""
+    return _NAMED.get(name) or next((one for one, names in _COMPILED if names.fullmatch(name)), _OTHER)
+
+
+_COMPILED = [(letter, re.compile(names)) for letter, names in _LETTERS.items()]
+_NAMED = {names: letter for letter, names in _LETTERS.items() if names.isalpha()}

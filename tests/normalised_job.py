@@ -1,0 +1,188 @@
+"""A small network that normalises in many ways, traced once for each: OUT/CASE.
+
+torchrun --standalone --nproc-per-node 2 tests/normalised_job.py OUT CASE …   (tests/data/normalised was made so)
+"""
+
+import gzip
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.checkpoint import checkpoint
+
+STEPS, BATCH, CHANNELS, SIDE, GROUPS, LAYERS, EPS = 5, 8, 32, 48, 4, 4, 1e-5
+
+
+class Norm(nn.Module):
+    """Normalises images in one of several ways."""
+
+    def __init__(self, case: str) -> None:
+        super().__init__()
+        self.by = {
+            "group": self._group, "layer": self._layer, "fused": self._at_once, "batch": self._batch,
+            "again": self._group, "exchanged": self._exchanged, "root": self._root, "weights": self._plain,
+        }.get(case, self._built_in)  # fmt: skip
+        self.weight, self.bias = nn.Parameter(torch.ones(CHANNELS)), nn.Parameter(torch.zeros(CHANNELS))
+        self.mean, self.variance = torch.zeros(1, CHANNELS, 1, 1), torch.ones(1, CHANNELS, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.by(x)
+
+    def _affine(self, x: Tensor) -> Tensor:
+        return x * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+
+    def _plain(self, x: Tensor) -> Tensor:
+        return self._affine(x)
+
+    def _built_in(self, x: Tensor) -> Tensor:
+        return F.group_norm(x, GROUPS, self.weight, self.bias, EPS)
+
+    def _group(self, x: Tensor) -> Tensor:
+        groups = x.reshape(len(x), GROUPS, CHANNELS // GROUPS, *x.shape[2:])
+        apart = groups - groups.mean((2, 3, 4), keepdim=True)
+        variance = (apart * apart).mean((2, 3, 4), keepdim=True)
+        return self._affine((apart / torch.sqrt(variance + EPS)).reshape(x.shape))
+
+    def _layer(self, x: Tensor) -> Tensor:
+        x = x.permute(0, 2, 3, 1)
+        mean, deviation = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
+        return (self.weight * (x - mean) / (deviation + EPS) + self.bias).permute(0, 3, 1, 2)
+
+    def _at_once(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(2).transpose(1, 2)
+        variance, mean = torch.var_mean(tokens, -1, keepdim=True, unbiased=False)
+        normed = (tokens - mean) * torch.rsqrt(variance.clamp(min=EPS))
+        return torch.addcmul(self.bias, normed, self.weight).transpose(1, 2).reshape(x.shape)
+
+    def _batch(self, x: Tensor) -> Tensor:
+        mean = x.mean((0, 2, 3), keepdim=True)
+        variance = ((x - mean) ** 2).mean((0, 2, 3), keepdim=True)
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(0.1 * mean)
+            self.variance.lerp_(variance, 0.1)
+        return self._affine((x - mean) / torch.sqrt(variance + EPS))
+
+    def _exchanged(self, x: Tensor) -> Tensor:
+        mean = all_reduce(x.mean((0, 2, 3), keepdim=True)) / dist.get_world_size()
+        variance = all_reduce(((x - mean) ** 2).mean((0, 2, 3), keepdim=True)) / dist.get_world_size()
+        return self._affine((x - mean) / torch.sqrt(variance + EPS))
+
+    def _root(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + EPS) * self.weight.view(1, -1, 1, 1) + self.bias.view(
+            1, -1, 1, 1
+        )
+
+
+class Layer(nn.Module):
+    """A convolution, whose weights may be standardised, and a norm."""
+
+    def __init__(self, case: str) -> None:
+        super().__init__()
+        self.standardised, self.again = case == "weights", case == "again"
+        self.convolution, self.norm = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1), Norm(case)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(self._run, x, use_reentrant=False) if self.again else self._run(x)
+        return out
+
+    def _run(self, x: Tensor) -> Tensor:
+        weight = self.convolution.weight
+        if self.standardised:
+            apart = weight - weight.mean((1, 2, 3), keepdim=True)
+            weight = apart / torch.sqrt(apart.var((1, 2, 3), keepdim=True) + EPS)
+        return F.relu(self.norm(F.conv2d(x, weight, self.convolution.bias, padding=1)))
+
+
+def standardised(x: Tensor) -> Tensor:
+    return (x - x.mean((1, 2, 3), keepdim=True)) / torch.sqrt(x.var((1, 2, 3), keepdim=True) + EPS)
+
+
+def by_hand(parameters: list[nn.Parameter], averages: list[Tensor], moments: list[tuple[Tensor, Tensor]]) -> None:
+    """Clip gradients, step as Adam does, and average the weights, operator by operator."""
+    with torch.no_grad():
+        norm = torch.sqrt(sum((one.grad.pow(2).sum() for one in parameters if one.grad is not None), torch.zeros(())))
+        for one, average, (first, second) in zip(parameters, averages, moments, strict=True):
+            if one.grad is None:
+                continue
+            gradient = one.grad / (norm + 1e-6)
+            gradient = (gradient - gradient.mean()) / (gradient.var() + EPS).sqrt() * 1e-3
+            first.mul_(0.9).add_(0.1 * gradient)
+            second.mul_(0.99).add_(0.01 * gradient * gradient)
+            one.sub_(0.0 * first / (torch.sqrt(second) + 1e-8))
+            average.copy_(0.999 * average + 0.001 * one)
+
+
+def record(case: str, out: Path) -> None:
+    torch.manual_seed(0)
+    net = nn.parallel.DistributedDataParallel(nn.Sequential(*(Layer(case) for _ in range(LAYERS))),
+                                              broadcast_buffers=False)  # fmt: skip
+    parameters = list(net.parameters())
+    averages = [one.detach().clone() for one in parameters]
+    moments = [(torch.zeros_like(one), torch.zeros_like(one)) for one in parameters]
+
+    def step() -> None:
+        images = torch.rand(BATCH, CHANNELS, SIDE, SIDE)
+        if case == "others":  # four views, each standardised by itself
+            images = sum((standardised(images + number) for number in range(4)), torch.zeros(()))
+        logits = net(images)
+        if case != "others":
+            logits.square().mean().backward()
+            for one in parameters:
+                one.grad = None
+            return
+        weights = torch.exp(logits - logits.amax(1, keepdim=True))
+        shares = weights / weights.sum(1, keepdim=True)  # softmax
+        loss = -(shares + EPS).log().mean()
+        for number in range(2):  # no layer's, though it is as long
+            loss = loss + standardised(logits + number).mean()
+        with torch.no_grad():
+            for number in range(4):
+                standardised(logits + number).mul(2.0).add(1.0)
+        loss.backward()
+        by_hand(parameters, averages, moments)
+        for one in parameters:
+            one.grad = None
+
+    traced(step, out / case)
+
+
+def traced(step: Callable[[], None], out: Path) -> None:
+    for _ in range(3):
+        step()
+    dist.barrier()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=False) as profiler:
+        for number in range(STEPS):
+            with record_function(f"ProfilerStep#{number}"):
+                step()
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / f"rank{dist.get_rank()}.json"
+    profiler.export_chrome_trace(str(file))
+    trace = json.loads(file.read_text(encoding="utf-8"))
+    trace.pop("traceName", None), trace.pop("host_name", None)
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if one["ph"] == "X"]
+    for one in trace["traceEvents"]:
+        one.pop("args", None)
+    packed = gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), 9, mtime=0)
+    file.with_suffix(".json.gz").write_bytes(packed)
+    file.unlink()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    os.sched_setaffinity(0, {dist.get_rank() % (os.cpu_count() or 1)})
+    for case in sys.argv[2:]:
+        record(case, Path(sys.argv[1]))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
