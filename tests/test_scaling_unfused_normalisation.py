@@ -80,19 +80,20 @@ def _job(
     ms: float = 30.0,
     ranks: Sequence[int] = (0, 1),
     places: int = 5,
+    operators: Sequence[str] = CHAIN,
     nodes: Sequence[str] = NODES,
     reduced: bool = False,
     stands_ms: float = 0.0,
 ) -> RunAnalysis:
     """Ranks compute for 40 ms and normalise for so long, as often; rank 1 stands still, where that is told."""
     job = GlooJob()
-    each = ms / places / (len(CHAIN) + len(NODES))
+    each = ms / places / (len(operators) + len(NODES))
     for step in range(8):
         job.step(3 + step)
         for rank in (0, 1):
             for _ in range(places):
                 job.compute(4.0, "aten::conv2d", rank)
-                for at, name in enumerate(CHAIN if rank in ranks else ()):
+                for at, name in enumerate(operators if rank in ranks else ()):
                     job.compute(each, f"aten::{name}", rank)
                     if reduced and at == 0:
                         job.compute(0.01, "aten::relu", rank)
@@ -118,12 +119,14 @@ def test_it_costs_what_was_measured_of_built_in_ones_forwards_and_backwards(tmp_
     assert "30.0 ms of a profiled step with the backward pass" in because(one)
 
 
-def test_what_is_short_rare_not_differentiated_or_of_one_rank_is_not_told(tmp_path: Path) -> None:
+def test_what_is_short_rare_not_differentiated_in_another_order_or_of_one_rank_is_not_told(tmp_path: Path) -> None:
     assert not _of(_job(tmp_path / "short", ms=1.0))
     assert not _of(_job(tmp_path / "rare", places=2))
     assert not _of(_job(tmp_path / "not_differentiated", nodes=()))
     assert not _of(_job(tmp_path / "in_another_order", nodes=NODES[::-1]))
     assert not _of(_job(tmp_path / "not_in_a_row", reduced=True))
+    centred, back = ("mean", "sub", "mul", "add", "pow", "mul"), ("Mul", "Pow", "Add", "Mul", "Sub", "Mean")
+    assert not _of(_job(tmp_path / "centred", operators=centred, nodes=back))  # a polynomial of it
     assert not _of(_job(tmp_path / "one_rank", ranks=(1,)))
 
 

@@ -12,6 +12,7 @@ What does not centre is left out (RMSNorm): on CPUs the built-in one runs operat
 import bisect
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from scalescope.scaling.rank.records.record import RankRecord
@@ -42,6 +43,8 @@ _BY_DEVIATION = r"(?:m[-*+/l]{0,3}?d|d[-*+/l]{0,3}?m|D)[-*+l]{0,5}?\+[-*l]{0,3}?
 #: … with the scale and the shift. Without those, right before a convolution, it most likely is of that one's weights.
 _CHAIN = re.compile(rf"(?P<core>{_BY_VARIANCE}|{_BY_DEVIATION})(?P<affine>\*?\+|\*|a|(?!C))")
 _CENTRES = "-"
+#: How many statistics these take; it is a mean and a variance, or what that is a mean of.
+_STATISTICS, _BOTH = {"m": 1, "v": 1, "d": 1, "V": 2, "D": 2}, 2
 #: What keeps averages of the statistics is among a chain's operators, and nobody differentiates it.
 _NOT_DIFFERENTIATED = "+*-l"
 #: So many chains of one kind in a step are a network's layers; one or two may be a loss's, or of what it is given.
@@ -86,9 +89,10 @@ def _of_step(record: RankRecord, step: int, own: list[int], handed: list[int]) -
         return
     alike: dict[str, list[re.Match[str]]] = {}
     for one in _CHAIN.finditer(forward.letters):
-        if _CENTRES in one["core"]:
+        if _CENTRES in one["core"] and sum(_STATISTICS.get(letter, 0) for letter in one["core"]) >= _BOTH:
             alike.setdefault(one["core"], []).append(one)
     nodes = _nodes(record, own) if alike else _Row("", [])
+    known: set[int] = set()  # a row's nodes may look like another's, too
     for core, chains in alike.items():
         back = list(_reversed(core).finditer(nodes.letters))
         if len(back) < max(_PLACES, _DIFFERENTIATED * len(chains)):
@@ -99,7 +103,9 @@ def _of_step(record: RankRecord, step: int, own: list[int], handed: list[int]) -
         for one in back:
             last = nodes.activities[one.end() - 1]
             spanned = _between(own, nodes.activities[one.start()], _with_sums(record, own, last))
-            yield Chain(step, tuple(at for at in spanned if not _OF_GRADIENTS.fullmatch(record.name[at])), 0)
+            spanned = [at for at in spanned if at not in known and not _OF_GRADIENTS.fullmatch(record.name[at])]
+            known.update(spanned)
+            yield Chain(step, tuple(spanned), 0)
 
 
 def _between(own: list[int], first: int, last: int) -> list[int]:
@@ -110,8 +116,7 @@ def _with_sums(record: RankRecord, own: list[int], node: int) -> int:
     """Return the last operator behind a node that adds gradients up, or sums them; the node where none does."""
     last = node
     for at in own[bisect.bisect_right(own, node) :]:
-        told = _OPERATOR.fullmatch(record.name[at])
-        if told is None or not (told[1] in ("add", "sum") or _BESIDE.fullmatch(told[1])):
+        if record.name[at] != "aten::sum" and _of_operator(record.name[at]) not in ("+", ""):
             break
         last = at
     return last
@@ -129,14 +134,13 @@ def _forward(record: RankRecord, own: list[int], handed: list[int]) -> _Row:
     activities: list[int] = []
     before = 0
     for at in own:
-        told = _OPERATOR.fullmatch(record.name[at])
-        if told is not None and _BESIDE.fullmatch(told[1]):
+        if not (letter := _of_operator(record.name[at])):
             continue
         if bisect.bisect_left(handed, record.start[at]) > bisect.bisect_left(handed, before):
             letters.append(_EXCHANGED)
             activities.append(at)
         before = record.start[at]
-        letters.append(_OTHER if told is None else _letter(told[1]))
+        letters.append(letter)
         activities.append(at)
     return _Row("".join(letters), activities)
 
@@ -145,17 +149,27 @@ def _nodes(record: RankRecord, own: list[int]) -> _Row:
     letters: list[str] = []
     activities: list[int] = []
     for at in own:
-        told = _NODE.fullmatch(record.name[at])
-        if told is not None and not _BESIDE.fullmatch(told[1]):
-            letters.append(_letter(told[1].lower()))
+        if letter := _of_node(record.name[at]):
+            letters.append(letter)
             activities.append(at)
     return _Row("".join(letters), activities)
 
 
+@cache
 def _letter(name: str) -> str:
-    """Return the letter of an operator, or of a node that goes by the same name."""
-    return _NAMED.get(name) or next((one for one, names in _COMPILED if names.fullmatch(name)), _OTHER)
+    """Return the letter of an operator, or of a node that goes by the same name; none of what may lie within."""
+    if _BESIDE.fullmatch(name):
+        return ""
+    return next((one for one, names in _LETTERS.items() if re.fullmatch(names, name)), _OTHER)
 
 
-_COMPILED = [(letter, re.compile(names)) for letter, names in _LETTERS.items()]
-_NAMED = {names: letter for letter, names in _LETTERS.items() if names.isalpha()}
+@cache
+def _of_operator(name: str) -> str:
+    told = _OPERATOR.fullmatch(name)
+    return _letter(told[1]) if told is not None else _OTHER
+
+
+@cache
+def _of_node(name: str) -> str:
+    told = _NODE.fullmatch(name)
+    return _letter(told[1].lower()) if told is not None else ""
