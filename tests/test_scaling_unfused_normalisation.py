@@ -119,6 +119,26 @@ def test_it_costs_what_was_measured_of_built_in_ones_forwards_and_backwards(tmp_
     assert "30.0 ms of a profiled step with the backward pass" in because(one)
 
 
+@pytest.mark.parametrize(
+    "operators",
+    [
+        "sum div sub pow sum div sub add sqrt div mul add",  # by sums over a number
+        "mul mean mean mul sub clamp sub add rsqrt mul mul add",  # by a mean of squares, less the square of a mean
+        "mean sub pow mean sub add sqrt div mul unsqueeze add",  # of channels before the others, as ConvNeXt's
+        "mean var sub add pow mul mul add",  # by a power
+        "var add sqrt mean sub div mul add",  # by the root of a variance, first
+        "mean var sub add sqrt reciprocal mul",  # times one over the root, without a scale
+        "mean std sub div mul add",  # by a deviation, with nothing added
+        "std_mean sub clamp div to mul add",  # … by both at once, clamped, in another precision
+    ],
+)
+def test_each_way_of_writing_it_is_known(operators: str, tmp_path: Path) -> None:
+    names = operators.split()
+    nodes = [name.title().replace("_", "") for name in reversed(names)]
+    (one,) = _of(_job(tmp_path, operators=names, nodes=nodes))
+    assert one.ms is not None and one.ms > 0.6 * GIVEN_BACK * 30.0 * 2 * len(names) / (len(names) + len(NODES))
+
+
 def test_what_is_short_rare_not_differentiated_in_another_order_or_of_one_rank_is_not_told(tmp_path: Path) -> None:
     assert not _of(_job(tmp_path / "short", ms=1.0))
     assert not _of(_job(tmp_path / "rare", places=2))

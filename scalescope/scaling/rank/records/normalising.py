@@ -18,9 +18,9 @@ from typing import NamedTuple
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 
-#: What chains are made of, a letter each: means, variances, both at once; deviations, both at once; roots, …
+#: What chains are made of, a letter each: means, sums, variances, both at once; deviations, both at once; roots, …
 _LETTERS = {
-    "m": "mean", "v": "var", "V": "var_?mean", "d": "std", "D": "std_?mean", "q": "sqrt", "r": "rsqrt",
+    "m": "mean", "s": "sum", "v": "var", "V": "var_?mean", "d": "std", "D": "std_?mean", "q": "sqrt", "r": "rsqrt",
     "i": "reciprocal", "-": "r?sub|subtract", "+": "add", "*": "mul|multiply", "/": "div|true_divide|divide",
     "p": "pow|square", "c": "clamp|clamp_?min|maximum", "a": "addcmul", "l": "lerp", "C": r"conv\w*",
 }  # fmt: skip
@@ -36,15 +36,18 @@ _NODE = re.compile(r"(\w+?)Backward\d*")
 #: What lies among a chain's nodes and is none of its: gradients on their way into buckets.
 _OF_GRADIENTS = re.compile(r"torch::autograd::AccumulateGrad|torch::distributed::.*")
 
+_MEAN = r"(?:m|s[/*])"
 #: By a variance to which something is added, or that is clamped: of its root, or of a power of it, then over it.
-_BY_VARIANCE = r"[mvV][-+*/pmvVcl]{0,10}?[+c](?:q[-+*ml]{0,8}?(?:/|i\*)|r[-+ml]{0,4}?\*|p[-+ml]{0,4}?[*/])"
-#: By a deviation to which something is added, then over it.
-_BY_DEVIATION = r"(?:m[-*+/l]{0,3}?d|d[-*+/l]{0,3}?m|D)[-*+l]{0,5}?\+[-*l]{0,3}?/"
+_BY_VARIANCE = (
+    rf"(?:{_MEAN}|[vV])[-+*/psmvVcl]{{0,12}}?[+c](?:q[-+*ml]{{0,8}}?(?:/|i\*)|r[-+ml]{{0,4}}?\*|p[-+ml]{{0,4}}?[*/])"
+)
+#: By a deviation, which is no zero as long as nothing is constant, then over it.
+_BY_DEVIATION = rf"(?:{_MEAN}[-*+/l]{{0,3}}?d|d[-*+/l]{{0,3}}?{_MEAN}|D)[-*+lc]{{0,8}}?/"
 #: … with the scale and the shift. Without those, right before a convolution, it most likely is of that one's weights.
 _CHAIN = re.compile(rf"(?P<core>{_BY_VARIANCE}|{_BY_DEVIATION})(?P<affine>\*?\+|\*|a|(?!C))")
 _CENTRES = "-"
 #: How many statistics these take; it is a mean and a variance, or what that is a mean of.
-_STATISTICS, _BOTH = {"m": 1, "v": 1, "d": 1, "V": 2, "D": 2}, 2
+_STATISTICS, _BOTH = {"m": 1, "s": 1, "v": 1, "d": 1, "V": 2, "D": 2}, 2
 #: What keeps averages of the statistics is among a chain's operators, and nobody differentiates it.
 _NOT_DIFFERENTIATED = "+*-l"
 #: So many chains of one kind in a step are a network's layers; one or two may be a loss's, or of what it is given.
@@ -85,7 +88,7 @@ def normalising(record: RankRecord) -> list[Chain]:
 
 def _of_step(record: RankRecord, step: int, own: list[int], handed: list[int]) -> Iterator[Chain]:
     forward = _forward(record, own, handed)
-    if not any(letter in forward.letters for letter in "vVdDm"):
+    if not any(letter in forward.letters for letter in "msvVdD"):
         return
     alike: dict[str, list[re.Match[str]]] = {}
     for one in _CHAIN.finditer(forward.letters):
@@ -116,7 +119,7 @@ def _with_sums(record: RankRecord, own: list[int], node: int) -> int:
     """Return the last operator behind a node that adds gradients up, or sums them; the node where none does."""
     last = node
     for at in own[bisect.bisect_right(own, node) :]:
-        if record.name[at] != "aten::sum" and _of_operator(record.name[at]) not in ("+", ""):
+        if _of_operator(record.name[at]) not in ("+", "s", ""):
             break
         last = at
     return last
