@@ -198,16 +198,19 @@ def test_a_window_on_cpus_frees_no_room_in_which_the_job_then_runs_faster(tmp_pa
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="room is made in glibc's heap")
-@pytest.mark.parametrize("warmup", [1, 2])
+@pytest.mark.parametrize(("warmup", "job"), [(1, "tables"), (2, "tables"), (2, "graph")])
 @pytest.mark.job
-def test_recorded_steps_on_cpus_take_no_fresh_pages_for_what_records_are_laid_into(warmup: int, tmp_path: Path) -> None:
+def test_recorded_steps_on_cpus_take_no_fresh_pages_for_what_records_are_laid_into(
+    warmup: int, job: str, tmp_path: Path
+) -> None:
     """5,500 page faults a recorded step, and none in others, made steps of 55 ms 140 on a virtual machine.
 
-    So they did after a warm-up of one step, in which no fresh pages were counted.
+    So they did after a warm-up of one step, in which no fresh pages were counted; and 27,800 of a graph network made
+    steps of 80 ms 120, of which the first recorded one took 600.
     """
 
     def recorded(room: str) -> tuple[float, float]:
-        command = [sys.executable, "-m", "tests.fresh_pages", str(tmp_path / room), room, str(warmup)]
+        command = [sys.executable, "-m", "tests.fresh_pages", str(tmp_path / room), room, str(warmup), job]
         told = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert told.returncode == 0, told.stderr
         window, after = ([int(one) for one in line.split()] for line in told.stdout.splitlines()[-2:])
@@ -215,7 +218,9 @@ def test_recorded_steps_on_cpus_take_no_fresh_pages_for_what_records_are_laid_in
 
     (window, after), (window_without, after_without) = recorded("with"), recorded("without")
     assert window < 100 and window_without > 2_000
-    assert after > after_without / 4  # the room goes with the window: it is no gift to the steps after it
+    assert (
+        job == "graph" or after > after_without / 4
+    )  # the room goes with the window: it is no gift to the steps after it
 
 
 def test_the_devices_tracing_library_is_let_go_once_after_the_last_window(

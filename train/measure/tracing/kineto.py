@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 import torch
+import torch.distributed as dist
 from isal import igzip
 from torch.profiler import _KinetoProfile, record_function
 
@@ -127,7 +128,7 @@ class Tracer:
                 self._agreed.tell(window.active, self._end - window.active)
             if self._room is not None:
                 before = peak_bytes(self._device)
-                if self._room.make(self._end - window.active):
+                if self._room.make(self._end - window.active, _ranks()):
                     leave_out(before)
         if step == window.active:
             self._end_with_the_others(window)
@@ -320,6 +321,10 @@ class Tracer:
             packed.replace(path)
         finally:
             packed.unlink(missing_ok=True)
+
+
+def _ranks() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def _check_whole(path: Path) -> None:
