@@ -38,6 +38,16 @@ def test_two_outside_of_the_window_tell_how_long_they_are_where_two_in_it_tell_t
     assert validated_thrice(dict.fromkeys((10, 20, 40), 290.0), 45) is None, "three in all: the fourth is missed"
 
 
+def test_one_that_is_far_longer_than_the_others_that_recur_hides_none_of_them() -> None:
+    """An evaluation in each 12th step of 50, the recorded one 291 ms and the others 130 to 150 ms longer, was *one step
+    of 10 … which tells nothing of the others*, and once *step 23 took 386.6 ms longer than the job's 41 others*.
+    """
+    found = validated_thrice({11: 150.0, 23: 291.0, 35: 145.0, 47: 131.0}, 50)
+    assert found is not None and (found.every, found.phase) == (12, 11)
+    assert found.mean_ms == pytest.approx(142.0 / 12, abs=1.0)
+    assert validated_thrice({11: 150.0, 23: 291.0, 36: 145.0, 47: 131.0}, 50) is None
+
+
 def test_three_longer_steps_that_lie_anywhere_or_are_of_any_length_are_none() -> None:
     assert validated_thrice({16: 183.0, 39: 180.0, 59: 195.0}) is None
     assert validated_thrice({19: 183.0, 39: 90.0, 59: 40.0}) is None

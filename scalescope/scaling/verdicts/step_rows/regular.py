@@ -104,10 +104,11 @@ def _apart(series: StepSeries) -> tuple[int, ...]:
     least, most = LEAST_TIMES, len(times) // 2
     if most < least:
         return ()
-    gaps = times[-most:] - times[-most - 1 : -1]
+    # the one beneath them: of those that recur one may be longer than the others by more than those than all the rest
+    gaps = (times[-most:] - times[-most - 1 : -1])[: most - least + 1]
     count = most - int(gaps.argmax())
     usual = float(np.median(times[:-count]))
-    if count < least or times[-count] - usual < _APART * (times[-count - 1] - usual):
+    if times[-count] - usual < _APART * (times[-count - 1] - usual):
         return ()
     return tuple(sorted(series.numbers[order[-count:]].tolist()))
 
