@@ -3,7 +3,8 @@
 What a window records takes memory amid the job's activations, whose pages are then fresh ones in each step. Each rank
 counts its minor page faults and the kernel's time by getrusage, and times its steps. Run it by
 `python benchmarks/page_faults.py` (CPUs alone, two ranks, half a minute). `--own`: the window is of
-scalescope.profile_steps, which makes room for its records. `--job tables`: dense gradients of embedding tables.
+scalescope.profile_steps, which makes room for its records. `--job tables`: dense gradients of embedding tables;
+`--job graph`: a graph network, whose activations have 4 MB each.
 """
 
 import argparse
@@ -51,23 +52,50 @@ class Tables(nn.Module):
         return out
 
 
+class Graph(nn.Module):
+    """Three layers over a graph's nodes and their neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.others = (nn.ModuleList(nn.Linear(128, 128) for _ in range(3)) for _ in "12")
+        self.norms = nn.ModuleList(nn.LayerNorm(128) for _ in range(3))
+        self.out = nn.Linear(128, 10)
+
+    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        """`nodes`: (7680, 128) values, `edges`: (2, 7424), to and from; returns (64, 10) logits of the first nodes."""
+        for own, others, norm in zip(self.own, self.others, self.norms, strict=True):
+            sums = torch.zeros_like(nodes).index_add(0, edges[0], nodes.index_select(0, edges[1]))
+            degrees = torch.zeros(len(nodes)).index_add(0, edges[0], torch.ones(edges.shape[1])).clamp(min=1)
+            nodes = torch.relu(norm(own(nodes) + others(sums / degrees[:, None])))
+        out: Tensor = self.out(nodes[:64])
+        return out
+
+
+def _job(name: str) -> tuple[nn.Module, tuple[Tensor, ...], int]:
+    """Return a job's network, what it computes on, and how many logits it has."""
+    if name == "cnn":
+        return network(), (torch.randn(32, 3, 32, 32),), 32
+    if name == "tables":
+        return Tables(), (torch.randint(0, 12_000, (256, 8)),), 256
+    return Graph(), (torch.randn(7_680, 128), torch.randint(0, 7_680, (2, 7_424))), 64
+
+
 def run(rank: int, ranks: int, active: int, folder: str, job: str, own: bool) -> None:
     """Train in a rank, and write a line a step: its number, its faults, its ms."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
-    cnn = job == "cnn"
-    model = DistributedDataParallel(network() if cnn else Tables())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9) if cnn else torch.optim.Adagrad(
+    module, inputs, count = _job(job)
+    model = DistributedDataParallel(module)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9) if job == "cnn" else torch.optim.Adagrad(
         model.parameters(), lr=0.01
     )  # fmt: skip
-    inputs = torch.randn(32, 3, 32, 32) if cnn else torch.randint(0, 12_000, (256, 8))
-    labels = torch.randint(0, 10, (len(inputs),))
+    labels = torch.randint(0, 10, (count,))
     lines = []
     with _window(active, folder, own) as window:
         for step in range(_BEFORE + _WARMUP + active + _AFTER):
             before, begun = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
             optimizer.zero_grad()
-            logits = model(inputs)
+            logits = model(*inputs)
             for row in logits.detach()[:64]:  # small operators, as a metric has
                 row.sum().item()
             nn.functional.cross_entropy(logits, labels).backward()
@@ -95,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--active", type=int, default=10, help="steps that the window records")
-    parser.add_argument("--job", choices=("cnn", "tables"), default="cnn")
+    parser.add_argument("--job", choices=("cnn", "tables", "graph"), default="cnn")
     parser.add_argument("--own", action="store_true", help="by scalescope.profile_steps")
     given = parser.parse_args()
     opens = _BEFORE + _WARMUP
