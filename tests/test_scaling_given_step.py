@@ -428,4 +428,6 @@ def test_a_mean_may_hold_fewer_long_steps_than_the_traces(
     assert told.as_run is not None and told.as_run.contradicts is not None
     text = run_verdict(told).text
     assert ("or a mean with fewer long steps than the traces have: in 3 of 8 of these" in text) is is_told
-    assert ("or the job does not run evenly" in text) is not is_told
+    assert ("the job does not run evenly" in text) is not is_told
+    # 97.8 ms, which were true, beside steps of 166 that fresh pages made so long
+    assert ("or recording took memory in whose place" in text) is (not long)

@@ -13,6 +13,8 @@ from scalescope.scaling.findings.of_rows.own_workers import waits_for_workers
 
 #: A step that is told is seen to be longer than the one that was given by more than this share of it.
 _SEEN = 0.03
+#: Why profiled steps of ranks on CPUs may be longer than any model of recording has it (benchmarks/page_faults.py).
+_BY_PAGES = "recording took memory in whose place the job's steps need fresh pages, which no record tells"
 
 
 def _untraced(run: RunAnalysis) -> tuple[AsRun | None, float]:
@@ -32,7 +34,7 @@ def contradiction(run: RunAnalysis) -> str:
     # how long it is, beside the profiled ones, is told already where the step as run is the job's own
     told = f"{whose} {milliseconds(untraced)} contradicts the traces"
     if own and step_of_job(run) and not (as_run.contradicts == "too_long" and _found_batches_ready(run)):
-        return _contradicted_by_own(as_run)
+        return _contradicted_by_own(as_run, on_cpus=run.activity == "cpu")
     window = statistics.fmean(one.window_ms / one.steps for one in run.ranks if one.steps)
     traced = milliseconds(as_run.contradicted_ms or (run.replay.traced_ms if run.replay is not None else window))
     where = "in one window" if run.windows > 1 else "there"
@@ -58,6 +60,8 @@ def _or_uneven(run: RunAnalysis) -> str:
     row = next((row for one in run.findings if (row := row_of(one, IN_STEPS)) is not None), None)
     too_long = run.as_run is not None and run.as_run.contradicts == "too_long"
     if too_long or row is None or row.ms is None or row.calls is None or row.value is None:
+        if not too_long and run.activity == "cpu":
+            return f"the job does not run evenly, or {_BY_PAGES}"
         return "or the job does not run evenly"
     return (
         f"or a mean with fewer long steps than the traces have: in {row.calls:.0f} of {row.value:.0f} of these the "
@@ -80,7 +84,7 @@ def _while_workers_go_on(run: RunAnalysis, untraced_ms: float, traced: str) -> s
     )
 
 
-def _contradicted_by_own(as_run: AsRun) -> str:
+def _contradicted_by_own(as_run: AsRun, *, on_cpus: bool) -> str:
     """Return that the job's own untraced steps contradict its traces, of lengths that are told beside it."""
     if as_run.contradicts == "too_long":
         why = "they are longer than the profiled ones, which recording only lengthens"
@@ -88,7 +92,8 @@ def _contradicted_by_own(as_run: AsRun) -> str:
         why = "they are shorter than the profiled ones are without all that recording can cost"
     else:
         why = "they are shorter than what the profiled ones compute for"
-    return f"the job's own untraced steps contradict the traces: {why}. The job did not run evenly."
+    pages = f", or {_BY_PAGES}" if as_run.contradicts != "too_long" and on_cpus else ""
+    return f"the job's own untraced steps contradict the traces: {why}. The job did not run evenly{pages}."
 
 
 def beside_what_is_allowed(run: RunAnalysis) -> str:
