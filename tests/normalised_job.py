@@ -1,10 +1,8 @@
 """A small network that normalises in many ways, traced once for each: OUT/CASE.
 
-torchrun --standalone --nproc-per-node 2 tests/normalised_job.py OUT CASE …   (tests/data/normalised was made so)
+torchrun --standalone --nproc-per-node 2 -m tests.normalised_job OUT CASE …   (tests/data/normalised was made so)
 """
 
-import gzip
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -15,8 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn import functional as F
-from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
+
+from tests.small_traces import record_steps
 
 STEPS, BATCH, CHANNELS, SIDE, GROUPS, LAYERS, EPS = 5, 8, 32, 48, 4, 4, 1e-5
 
@@ -158,21 +157,7 @@ def traced(step: Callable[[], None], out: Path) -> None:
     for _ in range(3):
         step()
     dist.barrier()
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=False) as profiler:
-        for number in range(STEPS):
-            with record_function(f"ProfilerStep#{number}"):
-                step()
-    out.mkdir(parents=True, exist_ok=True)
-    file = out / f"rank{dist.get_rank()}.json"
-    profiler.export_chrome_trace(str(file))
-    trace = json.loads(file.read_text(encoding="utf-8"))
-    trace.pop("traceName", None), trace.pop("host_name", None)
-    trace["traceEvents"] = [one for one in trace["traceEvents"] if one["ph"] == "X"]
-    for one in trace["traceEvents"]:
-        one.pop("args", None)
-    packed = gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), 9, mtime=0)
-    file.with_suffix(".json.gz").write_bytes(packed)
-    file.unlink()
+    record_steps(out / f"rank{dist.get_rank()}.json", step, STEPS)
 
 
 def main() -> None:

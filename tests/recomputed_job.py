@@ -1,11 +1,9 @@
 """A small convolutional network, traced once for each way in which its backward pass may call operators: OUT/CASE.
 
-torchrun --standalone --nproc-per-node N tests/recomputed_job.py OUT CASE …   (tests/data/recomputed was made so, with
+torchrun --standalone --nproc-per-node N -m tests.recomputed_job OUT CASE …   (tests/data/recomputed was made so, with
 N of 1 for `one` and of 2 for the others)
 """
 
-import gzip
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,8 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
+
+from tests.small_traces import record_steps
 
 STEPS, CHANNELS, SIDE = 5, 16, 24
 CASES = (
@@ -83,21 +82,7 @@ def record(case: str, out: Path) -> None:
     for _ in range(3):
         step()
     dist.barrier()
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=False) as profiler:
-        for number in range(STEPS):
-            with record_function(f"ProfilerStep#{number}"):
-                step()
-    (out / case).mkdir(parents=True, exist_ok=True)
-    file = out / case / f"rank{rank}.json"
-    profiler.export_chrome_trace(str(file))
-    trace = json.loads(file.read_text(encoding="utf-8"))
-    trace.pop("traceName", None), trace.pop("host_name", None)
-    trace["traceEvents"] = [one for one in trace["traceEvents"] if one["ph"] == "X"]
-    for one in trace["traceEvents"]:
-        one.pop("args", None)
-    packed = gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), 9, mtime=0)
-    file.with_suffix(".json.gz").write_bytes(packed)
-    file.unlink()
+    record_steps(out / case / f"rank{rank}.json", step, STEPS)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What activities of all ranks take and how often they come, by name: the evidence of what all ranks compute alike."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from scalescope.scaling.finding.finding import EvidenceRow
@@ -37,3 +37,13 @@ class Tally:
                 if self._ms[name] >= _WORTH_NAMING * whole
             ),
         )
+
+
+def of_last_rank_ms(taken_ns: Mapping[tuple[int, int], float], steps: int) -> float:
+    """Return what ranks take of a step, ms of the mean one, by (step, rank) in ns: each step waits for its last rank,
+    for each in turn where others take the cores of one, and then of the other.
+    """
+    longest: dict[int, float] = {}
+    for (step, _), ns in taken_ns.items():
+        longest[step] = max(longest.get(step, 0.0), ns)
+    return sum(longest.values()) / max(1, steps) / 1e6

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from scalescope.scaling.finding.figures import NORMALISATIONS, NORMALISED
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene, gained_ms
+from scalescope.scaling.findings.computing.tally import of_last_rank_ms
 from scalescope.scaling.rank.records.normalising import normalising
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -51,9 +52,7 @@ def unfused_normalisation(scene: Scene) -> Iterator[Candidate]:
     if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
         return  # what is not told takes nothing from other causes either
     most = sorted(ns, key=lambda name: -ns[name])[:_NAMED]
-    # a step waits for its last rank: for each in turn, where others take the cores of one, and then of the other
-    longest = {step: max(taken for (own, _), taken in of_step.items() if own == step) for step, _ in of_step}
-    takes_ms = sum(longest.values()) / max(1, len(numbers)) / 1e6
+    takes_ms = of_last_rank_ms(of_step, len(numbers))
     yield Candidate(
         code="unfused_normalisation",
         removals=removals,

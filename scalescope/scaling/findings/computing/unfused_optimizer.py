@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
+from scalescope.scaling.findings.computing.tally import of_last_rank_ms
 from scalescope.scaling.rank.records.optimizers import single_operations
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -47,9 +48,7 @@ def unfused_optimizer(scene: Scene) -> Iterator[Candidate]:
     removals = (Removal("unfused", share=GIVEN_BACK),)
     if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
         return  # what is not told takes nothing from other causes either
-    # a step waits for its last rank: for each in turn, where others take the cores of one, and then of the other
-    longest = {step: max(taken for (own, _), taken in of_step.items() if own == step) for step, _ in of_step}
-    takes_ms = sum(longest.values()) / max(1, len(numbers)) / 1e6
+    takes_ms = of_last_rank_ms(of_step, len(numbers))
     yield Candidate(
         code="unfused_optimizer",
         removals=removals,
