@@ -120,6 +120,17 @@ def test_four_that_stand_far_apart_from_all_others_and_evenly_are_told_of_a_shor
     assert recurring_steps(swapped, profiled) is None
 
 
+def test_two_and_a_profiled_one_are_told_where_loops_that_count_have_what_they_do_every_so_often() -> None:
+    """Of a checkpoint in steps 9, 19 and 29 (profiled) *one step of 10, which tells nothing of the others* was
+    told, 16.8 ms (0 to 67.8) a step of 19.
+    """
+    steady, profiled = ([row for row in part if row.step < 36] for part in saving("validating_tenth.jsonl"))
+    found = recurring_steps(steady, profiled)
+    assert found is not None and (found.every, found.phase) == (10, 9)
+    later = [[msgspec.structs.replace(row, step=row.step + 3) for row in part] for part in (steady, profiled)]
+    assert recurring_steps(*later) is None, "as even by chance in one of a hundred orders of 30 steps"
+
+
 @pytest.mark.parametrize("last", [24, 30, 40])
 @pytest.mark.parametrize("name", ["validating_tenth.jsonl", "saving_steps.jsonl"])
 def test_of_few_steps_in_any_other_order_one_in_a_thousand_is_taken_for_a_pattern(name: str, last: int) -> None:

@@ -121,11 +121,13 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
 
 def _is_often_enough(unprofiled: NDArray[np.int64], told: NDArray[np.int64], found: tuple[int, int]) -> bool:
     """Tell whether so many unprofiled steps are of the phase found that they tell how much longer such ones are; fewer
-    do where profiled ones, which come as regularly, make them one more than are needed.
+    do where profiled ones, which come as regularly, make them one more than are needed, or all are where a loop that
+    counts from 0 or from 1 has what it does every so often: by chance few are.
     """
     every, phase = found
     own, all_told = (int(np.count_nonzero(numbers % every == phase)) for numbers in (unprofiled, told))
-    return own >= LEAST_TIMES or (own >= _LEAST_UNPROFILED and all_told > LEAST_TIMES)
+    needed = LEAST_TIMES + (phase not in (0, every - 1))
+    return own >= LEAST_TIMES or (own >= _LEAST_UNPROFILED and all_told >= needed)
 
 
 def _mean_of(times: Sequence[Sequence[float]]) -> float:
