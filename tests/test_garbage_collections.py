@@ -39,7 +39,10 @@ def test_a_rank_that_collects_garbage_in_each_step_is_told_so_and_what_to_do(tmp
     assert len(collected) >= steps and {one.generation for one in collected} == {2}
     (answer,) = analyze([folder.path], jobs=1)
     assert isinstance(answer, RunAnalysis)
-    first = answer.findings[0]
+    findings = list(answer.findings)
+    if findings[0].code == "host_starved":  # a machine that has others' work to do: so it is
+        findings.pop(0)
+    first = findings[0]
     assert (first.code, first.rank) == ("host_stall", 1)
     took_ms = sum(one.end_ns - one.start_ns for one in collected) / len(collected) / 1e6
     (row,) = (one for one in first.evidence if one.name == GARBAGE)
