@@ -1,17 +1,19 @@
 """Waiting and transfer: from when on a collective's data could be there, on each rank.
 
 For all_reduce, all_gather, reduce_scatter, all_to_all and barrier that is when the last member arrives; for scatter
-when the root does; for gather, at the root, when the last does; for a send or receive when the partner does. The data
-of a broadcast or a reduce pass through every member of a ring: of those that arrive before one's own end, the last one
-counts (and for a broadcast the root, for a reduce at its root all). A member that comes after one's own end held up
-nothing. So a broadcast or a reduce is told even where a trace without shapes does not say which rank is its root:
-nobody has the root's data before it has begun, and the root of a reduce is not done before all have. gloo's record of a
-send lasts until somebody waits for it, long after its partner has the data: such a one is waiting, and the receive
-alone tells the transfer. On copy engines a rank has come when its device has nothing else left to do, or else with its
-first copy: of two that come with theirs, either may be the one that is waited for.
+when the root does; for gather, at the root, when the last does; for a send or receive when the partner does. Who sends
+in a scatter or a gather is not done before who receives has come, unless it leaves the data in a buffer, and then ends
+before that one comes: of those that arrive before its own end, the last one counts. The data of a broadcast or a reduce
+pass through every member of a ring: of those that arrive before one's own end, the last one counts (and for a broadcast
+the root, for a reduce at its root all). A member that comes after one's own end held up nothing. So a broadcast or a
+reduce is told even where a trace without shapes does not say which rank is its root: nobody has the root's data before
+it has begun, and the root of a reduce is not done before all have. gloo's record of a send lasts until somebody waits
+for it, long after its partner has the data: such a one is waiting, and the receive alone tells the transfer. On copy
+engines a rank has come when its device has nothing else left to do, or else with its first copy: of two that come with
+theirs, either may be the one that is waited for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -42,7 +44,7 @@ def wait_of(
     shift = offsets or {}
     members = {rank: collectives[rank][index] for rank, index in match.members.items()}
     arrival = {rank: one.start + shift.get(rank, 0) for rank, one in members.items()}
-    last = max(arrival, key=lambda rank: (arrival[rank], rank))
+    last = _last_of(arrival, arrival)
     operation = next((one.operation for one in members.values() if one.operation is not None), None)
     due: dict[int, int]
     awaited = dict.fromkeys(members, last)
@@ -53,15 +55,17 @@ def wait_of(
         due = dict.fromkeys(members, arrival[last])
     elif operation in FROM_ROOT or operation in TO_ROOT:
         root = _root(members)
+        end = {rank: one.end + shift.get(rank, 0) for rank, one in members.items()}
         if operation in THROUGH_MEMBERS:
-            end = {rank: one.end + shift.get(rank, 0) for rank, one in members.items()}
             awaited = {rank: _last_before(end[rank], arrival, root, rank, operation) for rank in members}
         elif root is None:
             return None
         elif operation in FROM_ROOT:
             awaited = dict.fromkeys(members, root)
+            awaited[root] = _last_of(arrival, {rank for rank, at in arrival.items() if at < end[root]} | {root})
         else:
-            awaited = {rank: last if rank == root else rank for rank in members}
+            sent_to = {rank: {rank, root} if arrival[root] < end[rank] else {rank} for rank in members}
+            awaited = {rank: last if rank == root else _last_of(arrival, sent_to[rank]) for rank in members}
         due = {rank: arrival[awaited[rank]] for rank in members}
     else:
         return None
@@ -89,7 +93,11 @@ def _last_before(end: int, arrival: Mapping[int, int], root: int | None, rank: i
         counting = {other for other, at in arrival.items() if at < end} | {rank}
         if operation in FROM_ROOT and root is not None:
             counting.add(root)
-    return max(counting, key=lambda other: (arrival[other], other))
+    return _last_of(arrival, counting)
+
+
+def _last_of(arrival: Mapping[int, int], ranks: Iterable[int]) -> int:
+    return max(ranks, key=lambda rank: (arrival[rank], rank))
 
 
 def _root(members: Mapping[int, RankCollective]) -> int | None:
