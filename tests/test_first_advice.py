@@ -49,7 +49,7 @@ def test_what_is_sure_stands_before_what_noise_may_have_made() -> None:
 def test_what_noise_may_have_made_is_measured_again_before_it_is_mended() -> None:
     run = with_findings(LATE)
     assert run_verdict(run).advice.startswith(
-        "profile more steps (active=20): these do not tell whether what follows brings anything: use smaller gradient"
+        "profile more steps (active=20), since these do not tell whether anything is wrong; if it is, use "
     )
 
 
@@ -126,5 +126,5 @@ def test_the_first_advice_is_against_what_the_first_sentence_names() -> None:
     run = msgspec.structs.replace(run_answer("gpt_small-n4", 4), replay=REPLAYED, findings=[stall, launching])
     verdict = run_verdict(run)
     assert "one step of 6 took 66.2 ms longer on rank 0" in verdict.headline
-    assert verdict.advice.startswith("profile more steps (active=20): ") and verdict.advice.endswith(", or nothing.")
-    assert ": find what holds that host up: 11.0 ms" in verdict.advice and "aunch less" not in verdict.advice
+    assert verdict.advice.startswith("profile more steps (active=20), ") and verdict.advice.endswith(", or nothing.")
+    assert "find what holds that host up: 11.0 ms" in verdict.advice and "aunch less" not in verdict.advice

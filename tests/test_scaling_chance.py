@@ -125,8 +125,10 @@ def test_where_noise_hides_most_more_steps_come_first_and_nobody_is_accused() ->
     told, doubtful = found.text, found.doubtful
     assert told.startswith("no rank stands out from the noise") and "rank 1" not in told
     assert doubtful.startswith("Rank 1 may cost 20.7 ms") and "or nothing" in doubtful
-    assert more_steps([may, launching]).startswith("profile more steps (active=20): these do not tell whether rank 1")
-    assert more_steps([may, launching]).endswith("; if it does: ")  # launching is a trifle beside it
+    assert more_steps([may, launching]).startswith(
+        "profile more steps (active=20), since these do not tell whether rank 1"
+    )
+    assert more_steps([may, launching]).endswith("; if it does, ")  # launching is a trifle beside it
     larger = replace(launching, ms=12.0, low_ms=10.0, high_ms=12.0)
     sure = replace(may, low_ms=15.0)
     for findings in ([may, larger], [sure, launching], [launching]):

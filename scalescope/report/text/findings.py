@@ -408,12 +408,12 @@ def more_steps(findings: Sequence[Finding]) -> str:
     hidden, first = hidden_by_noise(findings), first_to_do(findings)
     once = first is not None and is_within_noise(first) and is_once(first)
     if hidden is None and first is not None and (is_lost_in_noise(first) or once):
-        return f"{_MORE}: these do not tell whether what follows brings anything: "
+        return f"{_MORE}, since these do not tell whether anything is wrong; if it is, "
     if hidden is None or hidden.ms is None:
         return ""
     then = "if it does" if first is hidden else "what is sure"
     costs = f"{subject(hidden)} {verb(hidden)} {milliseconds(hidden.ms)}"
-    return f"{_MORE}: these do not tell whether {costs} a step or nothing; {then}: "
+    return f"{_MORE}, since these do not tell whether {costs} a step or nothing; {then}, "
 
 
 def first_to_do(findings: Sequence[Finding]) -> Finding | None:
