@@ -60,7 +60,7 @@ def test_a_late_member_is_waited_for_by_the_root_alone(folder: Path, analysis: R
     one = only(analysis, operation)
     assert one.last_rank == 2 and one.wait_us[2] == 0
     if operation == "gather":
-        assert one.wait_us[0] == 0
+        assert one.wait_us[0] / 1e3 < 20  # for the root, which came with it, and not for the late one
     else:  # gloo reduces through a ring: who sends is through only after the late one has come
         assert one.wait_us[0] / 1e3 == pytest.approx(slept_ms(folder, 2, operation), abs=20)
     assert one.wait_us[ROOT] / 1e3 == pytest.approx(slept_ms(folder, 2, operation), abs=20)
