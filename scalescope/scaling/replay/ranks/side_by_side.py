@@ -201,18 +201,23 @@ def _up_to_begin(graph: Graph, rank: int, rows: "list[_Row]") -> "list[_Row]":
 
 def under(side: SideBySide, graph: Graph) -> SideBySide:
     """Return the same launches with the times that another graph of the same traces gives them."""
-    launches = {key: _timed(own, graph, key[0]) for key, own in side.launches.items()}
+    taken = {rank: _taken_before(graph, rank) for rank in {rank for rank, _ in side.launches}}
+    launches = {key: _timed(own, graph, *taken[key[0]]) for key, own in side.launches.items()}
     return replace(side, launches=launches, _others={})
 
 
-def _timed(own: Launches, graph: Graph, rank: int) -> Launches:
+def _taken_before(graph: Graph, rank: int) -> tuple[Floats, Floats]:
+    """Return what a rank's host takes before each of its calls, and what of it loads data, ns, and of all of them."""
     calls = graph.call_columns(rank)
     taken = calls["think_ns"] + np.where(calls["awaits"] < 0, calls["duration_ns"], 0.0)
     loaded = np.zeros(len(taken))
     if graph.loading:  # which devices have none of: nothing goes through all of their launches
         loaded[:] = [_loading_ns(graph, at) for at in calls["launches"].tolist()]
     host = np.concatenate(([0.0], np.cumsum(taken + loaded)))
-    data = np.concatenate(([0.0], np.cumsum(calls["data_ns"] + loaded)))
+    return host, np.concatenate(([0.0], np.cumsum(calls["data_ns"] + loaded)))
+
+
+def _timed(own: Launches, graph: Graph, host: Floats, data: Floats) -> Launches:
     begins, ends = np.array(own.since, np.int64), np.array(own.call, np.int64) + 1
     return replace(
         own, host_ns=host[ends] - host[begins], data_ns=data[ends] - data[begins], work_ns=_work(graph, own.activity)
