@@ -29,7 +29,7 @@ from scalescope.scaling.rank.records.record import (
 )
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.trace.families import HANDOVER_OPS
-from scalescope.scaling.trace.intervals import Intervals, union
+from scalescope.scaling.trace.intervals import Intervals, Ints, union
 from scalescope.scaling.trace.trace import Trace
 
 #: On CPUs: a thread that does nothing for so long waits, …
@@ -71,7 +71,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         end=[row[1] for row in rows],
         kind=[row[2] for row in rows],
         stream=[row[3] for row in rows],
-        step=[_step_of(row[0], bounds, numbers) for row in rows],
+        step=_steps_of(np.array([row[0] for row in rows], np.int64), bounds, numbers),
         name=[row[4] for row in rows],
         collective=[row[5] for row in rows],
         collectives=collectives,
@@ -158,9 +158,11 @@ def _begins_with_one(begin: int, end: int, collectives: Sequence[RankCollective]
     return any(begin - _WAITS_NS <= one.start <= min(begin + _WAITS_NS, end) for one in collectives)
 
 
-def _step_of(instant: int, edges: "np.ndarray", numbers: list[int]) -> int:
-    at = int(np.searchsorted(edges, instant, side="right")) - 1
-    return numbers[at] if 0 <= at < len(numbers) else -1
+def _steps_of(instants: Ints, edges: Ints, numbers: Sequence[int]) -> list[int]:
+    """Return the number of the step in which each instant lies; -1 outside of all."""
+    at = np.searchsorted(edges, instants, side="right")
+    numbered: list[int] = np.array([-1, *numbers, -1], np.int64)[np.minimum(at, len(numbers) + 1)].tolist()
+    return numbered
 
 
 def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> None:
@@ -230,8 +232,11 @@ def _awaited_collectives(
     before = dict(zip(compute[1:], compute[:-1], strict=True))
     bounds = np.array(record.edges, np.int64)
     last: dict[int, int] = {}  # by step: when its last collective is handed over
-    for handed_over in (handover_of[at] for at in buckets):
-        step = _step_of(handed_over, bounds, record.steps)
+    step_of = dict(
+        zip(handover_of, _steps_of(np.array([*handover_of.values()], np.int64), bounds, record.steps), strict=True)
+    )
+    for at in buckets:
+        step, handed_over = step_of[at], handover_of[at]
         last[step] = max(handed_over, last.get(step, 0))
     starts = np.array([record.start[at] for at in compute], np.int64)
     handed = sorted(handover_of.values())
@@ -239,7 +244,7 @@ def _awaited_collectives(
     for at in sorted(handover_of, key=lambda at: record.end[at]):
         end, handed_over = record.end[at], handover_of[at]
         bucket = at in buckets
-        earliest = max(end, last[_step_of(handed_over, bounds, record.steps)] if bucket else handed_over)
+        earliest = max(end, last[step_of[at]] if bucket else handed_over)
         after = (compute[index] for index in range(int(np.searchsorted(starts, earliest)), len(compute)))
         user = next((one for one in after if bucket or record.end[before.get(one, one)] <= end), None)
         if user is None:

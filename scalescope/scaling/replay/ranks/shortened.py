@@ -60,6 +60,8 @@ def free_recomputed(graph: Graph, rank: int) -> None:
 
 def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float) -> None:
     """Take a share off activities of a rank, and off calling them."""
+    if not own:
+        return
     calls = graph.calls[rank]
     for at, call in enumerate(calls):
         if call.launches not in own:
