@@ -245,12 +245,12 @@ def _waits_inside(
     found: list[tuple[int, int]] = []
     begun = starts[order]
     begins = np.array([one.start for one in collectives], np.int64)
-    for row in order.tolist():
-        start, end = int(starts[row]), int(ends[row])
+    rows = (of_each[order].tolist() for of_each in (starts, ends, blocking, is_handover))
+    for start, end, blocks, hands_over in zip(*rows, strict=True):
         while open_until and open_until[-1][0] <= start:
             open_until.pop()
         # what hands over for an operator of functional collectives has another that waits
-        if blocking[row] and open_until and not any(handover for _, handover in open_until):
+        if blocks and open_until and not any(handover for _, handover in open_until):
             after = int(np.searchsorted(begun, end, side="left"))
             until = min(open_until[-1][0], int(begun[after]) if after < begun.size else open_until[-1][0])
             for one in collectives[int(np.searchsorted(begins, start)) :]:
@@ -260,7 +260,7 @@ def _waits_inside(
                 if end < min(until, one.end) and abs(one.end - until) <= max(WOKEN_NS, WOKEN_SHARE * length):
                     found.append((end, min(until, one.end)))
                     break
-        open_until.append((end, bool(is_handover[row])))
+        open_until.append((end, hands_over))
     spans = np.array(found, np.int64).reshape(-1, 2)
     return union(Intervals(spans[:, 0], spans[:, 1]))
 
