@@ -7,10 +7,12 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
+_SHAPES = ("Input Dims", "Input type")
 
-def record_steps(file: Path, step: Callable[[], object], steps: int) -> None:
+
+def record_steps(file: Path, step: Callable[[], object], steps: int, *, shapes: bool = False) -> None:
     """Record so many steps into `file`, a name that ends in .json, and leave it packed beside that name."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=False) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=shapes) as profiler:
         for number in range(steps):
             with record_function(f"ProfilerStep#{number}"):
                 step()
@@ -20,7 +22,9 @@ def record_steps(file: Path, step: Callable[[], object], steps: int) -> None:
     trace.pop("traceName", None), trace.pop("host_name", None)
     trace["traceEvents"] = [one for one in trace["traceEvents"] if one["ph"] == "X"]
     for one in trace["traceEvents"]:
-        one.pop("args", None)
+        told = one.pop("args", {})
+        if kept := {name: told[name] for name in _SHAPES if shapes and name in told}:
+            one["args"] = kept
     packed = gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), 9, mtime=0)
     file.with_suffix(".json.gz").write_bytes(packed)
     file.unlink()

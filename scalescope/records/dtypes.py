@@ -9,6 +9,9 @@ BYTES = {
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
 }  # fmt: skip
 
+#: What is computed in, the dearer the later; the first two take as long.
+PRECISIONS = ("float16", "bfloat16", "float32", "float64")
+
 #: How c10, Kineto and nccl-tests call them else, in lower case.
 _ALIASES = {
     "float": "float32", "double": "float64", "half": "float16", "byte": "uint8", "unsigned char": "uint8",

@@ -43,6 +43,7 @@ CODES: tuple[Code, ...] = get_args(Code)
 Cure = Literal[
     "look_at_rank",  # see what launches this there
     "same_kernels",  # as the others run: the same precision and layout
+    "same_precision",  # as the others compute in
     "no_anomaly_detection",
     "launch_without_waiting",
     "even_out",  # the ranks' batches

@@ -103,3 +103,6 @@ AT_LEAST = "times_as_long_at_least"
 TIMES_BESIDE = "times_as_long_beside_collectives"
 OTHER_KERNELS = "other_kernels"  # the same of a rank's kernels where the others run other ones for the same operators
 BUS = "bus_gb_s"  # the figure that says how fast data move, and which share that is of what they could
+#: Evidence that a rank computes in a dearer precision than the others, whose name both precisions follow, the rank's
+#: first: what its operators take, and what theirs do (`ms`, `others_ms`, `calls` of them a step); what conversions do.
+PRECISION, CONVERTING = "in_precision", "converts_precision"

@@ -8,6 +8,7 @@ from scalescope.scaling.finding.figures import (
     BESIDES,
     BUS,
     BY_TURNS,
+    CONVERTING,
     CORES_BY_TURNS,
     COUNTED_LOADS,
     EXPOSED,
@@ -17,6 +18,7 @@ from scalescope.scaling.finding.figures import (
     LOCK_WAITS,
     OTHER_KERNELS,
     PASSES,
+    PRECISION,
     RECOMPUTED,
     STEADY_STEPS,
     WAITS_BESIDES,
@@ -89,7 +91,15 @@ def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
         OTHER_KERNELS,
         RECOMPUTED,
     )
-    return any(row.name in counted for row in evidence)
+    return any(row.name in counted or row.name.startswith(f"{PRECISION} ") for row in evidence)
+
+
+def dearer_precision_ms(evidence: Sequence[EvidenceRow]) -> float | None:
+    """Return what a rank's dearer precision takes beyond the others, ms, with its conversions; None where none is."""
+    row = next((one for one in evidence if one.name.startswith(f"{PRECISION} ")), None)
+    if row is None or row.ms is None or row.others_ms is None:
+        return None
+    return row.ms - row.others_ms + sum(one.ms or 0.0 for one in evidence if one.name == CONVERTING)
 
 
 def is_interrupted_everywhere(finding: Finding) -> bool:

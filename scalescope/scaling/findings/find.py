@@ -18,6 +18,7 @@ from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.bounds.unsplit_rounds import unsplit_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.batch_preparation import batch_preparation
+from scalescope.scaling.findings.computing.dearer_precision import dearer_precision
 from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.computing.recomputation import recomputation
 from scalescope.scaling.findings.computing.shared_device import shared_device
@@ -59,6 +60,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     own_work,
     more_work,
     longer_loops,
+    dearer_precision,
     slower_compute,
     shared_device,
     alternating_load,

@@ -110,6 +110,7 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
         graph.preparing.update(first + at for at in preparing(record))
     graph.recomputed.update(first + at for at in record.recomputed)
+    graph.precisions.update((first + at, place) for at, place in enumerate(record.precisions) if place)
     graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
     graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
     if record.activity != "cpu":

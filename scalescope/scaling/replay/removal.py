@@ -34,6 +34,7 @@ What = Literal[
     "more",  # those that they run less often
     "slow",  # activities that take longer than on the others
     "unlike",  # of those, what the others run by other kernels, and what is right beside that
+    "dearer",  # what computes in a dearer precision than the others do there, and what converts to it and back
     "turns",  # the same, in the steps alone in which they do: by turns, one rank's excess is another's lack
     "host",  # whatever the host takes longer
     "gaps",  # of that, where one launch alone is late by a gap
@@ -125,6 +126,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             for step in steps_of(side):
                 chosen = side.is_unlike(rank, step, or_beside=True).tolist()
                 _even_out_work(graph, side.launches[rank, step], side.excess(rank, step, "work_ns"), chosen)
+        elif removal.what == "dearer":
+            _remove_dearer(graph, side, rank)
         elif removal.what in ("own", "more"):
             _remove_extra(graph, side, rank, removal.what)
         else:
@@ -143,6 +146,15 @@ def _remove_extra(graph: Graph, side: SideBySide, rank: int, what: Beyond) -> No
         _even_out_work(graph, own, side.excess(rank, step, "work_ns"), [at in held_up for at in own.activity])
 
 
+def _remove_dearer(graph: Graph, side: SideBySide, rank: int) -> None:
+    for step in steps_of(side):
+        own, dearer = side.launches[rank, step], side.is_dearer(rank, step)
+        for row in np.flatnonzero(dearer & (own.stands_in < 0)).tolist():
+            graph.work_ns[own.activity[row]] = 0.0
+            shorten_host(graph, rank, own, row, float(own.host_ns[row]))
+        _even_out_work(graph, own, side.excess(rank, step, "work_ns"), dearer.tolist())
+
+
 def _remove_slowness(graph: Graph, side: SideBySide, rank: int, *, by_turns: bool) -> None:
     held_up = held_up_by(graph, side, rank)  # for another reason, which is a cause of its own
     for step in steps_of(side):
@@ -150,7 +162,9 @@ def _remove_slowness(graph: Graph, side: SideBySide, rank: int, *, by_turns: boo
         excess = side.excess(rank, step, "work_ns")
         if by_turns and float(excess.sum()) <= 0:
             continue
-        _even_out_work(graph, own, excess, [at not in held_up for at in own.activity])
+        apart = side.is_dearer(rank, step).tolist()
+        chosen = [at not in held_up and not other for at, other in zip(own.activity, apart, strict=True)]
+        _even_out_work(graph, own, excess, chosen)
         _even_out_dispatch(graph, side, rank, step)
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from scalescope.scaling.trace.communication_args import MULTIPLIES, communication_of, gradient_of, multiplied_of
+from scalescope.scaling.trace.communication_args import (
+    COMPUTES,
+    MULTIPLIES,
+    communication_of,
+    gradient_of,
+    multiplied_of,
+    precision_of,
+)
 from scalescope.scaling.trace.events import EXACT_FLOAT_US, AnyEvent, Args, decode_event_anyhow, decode_events
 from scalescope.scaling.trace.fields.compiled import read_fields
 from scalescope.scaling.trace.fields.fields import Fields, fields_of
@@ -23,6 +30,7 @@ from scalescope.scaling.trace.trace import (
     CommunicationArgs,
     GradientArgs,
     MultipliedAt,
+    Precisions,
     Stretches,
     Trace,
 )
@@ -44,6 +52,8 @@ _TABLES = {
 _QUEUE_FULL = "Command Buffer Full"
 _COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
 _GRADIENT = "torch::distributed::reducer::"
+#: So many operators of a stretch tell whether shapes were recorded.
+_SAMPLED = 256
 _THREAD_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -76,6 +86,8 @@ class Columns:
         self._multiplies: list[bool] = []  # by name id: does the operator multiply what grows with the batch?
         self._multiplied: dict[str, tuple[int, int]] = {}
         self._multiplied_at = GrowingColumns(2)
+        self._computes: list[bool] = []  # by name id: does the operator compute with its tensors?
+        self._precisions = GrowingColumns(2)
 
     def add(self, array: bytes) -> None:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
@@ -142,6 +154,7 @@ class Columns:
             gradients=self._gradients,
             multiplied=self._multiplied,
             multiplied_at=MultipliedAt(*self._multiplied_at.columns()),
+            precisions=Precisions(*self._precisions.columns()),
             annotation_communication=self._annotation_communication,
             threads=self.threads,
             frames=Stretches(*self._frames.columns()),
@@ -171,7 +184,9 @@ class Columns:
         if (runtime := self._usable(fields, np.flatnonzero(table == _RUNTIME))).size:
             self._runtime.append(self._host_columns(fields, runtime))
         if (operators := self._usable(fields, np.flatnonzero(table == _OPERATOR))).size:
+            first = self._operators.rows
             self._take_talking(fields, operators, self._operators, self._operator_communication)
+            self._take_precisions(fields, operators, first)
         if (annotations := self._usable(fields, np.flatnonzero(table == _ANNOTATION))).size:
             self._take_talking(fields, annotations, self._annotations, self._annotation_communication)
         overhead = np.flatnonzero(table == _OVERHEAD)
@@ -251,6 +266,16 @@ class Columns:
         self._multiplied_at.append([columns[0][multiplying][told], counted[told]])
         table.append(columns)
 
+    def _take_precisions(self, fields: Fields, rows: Ints, first: int) -> None:
+        """Take what operators compute in, of which `first` is the first one's row, where shapes are recorded."""
+        computing = np.flatnonzero(np.array(self._computes, bool)[self._name_ids(fields, rows)])
+        if not any(types for _, types in fields.shapes(rows[computing[:_SAMPLED]])):
+            return
+        shapes = fields.shapes(rows[computing])
+        places = np.array([precision_of(dims, types) if types else 0 for dims, types in shapes], np.int64)
+        told = places > 0
+        self._precisions.append([first + computing[told], places[told]])
+
     def _stretch_columns(self, fields: Fields, rows: Ints) -> list[Ints]:
         if fields.usable is not None:
             rows = rows[fields.usable[rows]]
@@ -276,6 +301,7 @@ class Columns:
             self._talks.append(_COMMUNICATING.match(name) is not None)
             self._moves_gradient.append(name.startswith(_GRADIENT))
             self._multiplies.append(name in MULTIPLIES)
+            self._computes.append(COMPUTES.match(name) is not None)
         return known[words]
 
     def _threads(self, fields: Fields, rows: Ints) -> Ints:

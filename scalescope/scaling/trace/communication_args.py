@@ -1,4 +1,4 @@
-"""What an event's arguments say of the collective, or of the gradient, that it moves, or of what it multiplies."""
+"""What an event's arguments say of the collective, or of the gradient, that it moves, or of what it computes with."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from scalescope.records.dtypes import element_bytes
+from scalescope.records.dtypes import PRECISIONS, canonical_dtype, element_bytes
 from scalescope.records.operations import FROM_ROOT, MOVE_NO_DATA, TO_ROOT, canonical_operation, is_sparse
 from scalescope.scaling.trace.events import Args
 from scalescope.scaling.trace.families import NO_COLLECTIVE
@@ -121,6 +121,30 @@ def _elements_at(place: int, dims: bytes) -> int:
 
 
 _elements_of = {place: _kept(partial(_elements_at, place)) for place in sorted(set(MULTIPLIES.values()))}
+
+
+#: Operators that compute, by their library; what makes or turns a tensor without reading it does not.
+COMPUTES = re.compile(
+    r"(?!(aten::(empty\w*|new_empty\w*|view\w*|reshape|_reshape_alias|narrow|slice|select|as_strided|t|transpose|permute"
+    r"|expand\w*|squeeze_?|unsqueeze_?|alias|detach_?|resolve_\w+|set_|resize_|item|_local_scalar_dense)"
+    r"|autograd::.*|torch::.*|\w*c10d\w*::.*)$)\w+::"
+)
+
+
+@_kept
+def precision_of(dims: bytes, types: bytes) -> int:
+    """Return the dearest floating-point type of an operator's tensors, by its place in PRECISIONS from 1 on; 0: none.
+
+    A scalar takes no time, whatever it is in: Python's are in double precision.
+    """
+    try:
+        shapes, named = msgspec.json.decode(dims), msgspec.json.decode(types)
+        told = {
+            canonical_dtype(one) for shape, one in zip(shapes, named, strict=False) if shape and isinstance(one, str)
+        }
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+        return 0
+    return max((PRECISIONS.index(one) + 1 for one in told & {*PRECISIONS}), default=0)
 
 
 #: torch's own operators whose ranks send and receive different amounts: outputs, then inputs.

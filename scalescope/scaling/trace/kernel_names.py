@@ -7,6 +7,13 @@ _OPERATOR = re.compile(r"[a-z_0-9]+::[a-z_0-9.]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DEEPEST = 32  # lambdas inside of each other
 
+#: What a product's name tells that it computes in: those of narrower numbers tell what they sum up in as well.
+_COMPUTES_IN = (
+    ("float64", re.compile(r"dgemm|f64f64|d884")),
+    ("bfloat16", re.compile(r"bf16|nvjet_(sm\d+_)?t")),
+    ("float16", re.compile(r"fp16|hgemm|f16f16|nvjet_(sm\d+_)?h")),
+    ("float32", re.compile(r"tf32|(?<![a-z])sgemm|_ffma_|f32f32|scudnn")),
+)
 _LONGEST = 4096  # characters; the longest name in two hundred real traces has 1,676
 _HEAD, _TAIL = 3072, 1023  # of a longer one
 
@@ -17,6 +24,12 @@ def capped(name: str) -> str:
     What looks into names takes time by the square of their length.
     """
     return name if len(name) <= _LONGEST else f"{name[:_HEAD]}…{name[-_TAIL:]}"
+
+
+def precision_of_product(name: str) -> str | None:
+    """Return what a kernel that multiplies computes in, by its name; None where that does not tell."""
+    lower = name.lower()
+    return next((precision for precision, pattern in _COMPUTES_IN if pattern.search(lower)), None)
 
 
 def short_name(name: str) -> str:

@@ -86,6 +86,16 @@ class MultipliedAt(msgspec.Struct, frozen=True):
 NONE_MULTIPLIED = MultipliedAt(*(np.empty(0, np.int64) for _ in range(2)))
 
 
+class Precisions(msgspec.Struct, frozen=True):
+    """What operators compute in, as far as shapes were recorded: their rows, and their dearest type's place."""
+
+    row: Ints
+    place: Ints  # in `scalescope.records.dtypes.PRECISIONS`, from 1 on
+
+
+NO_PRECISIONS = Precisions(*(np.empty(0, np.int64) for _ in range(2)))
+
+
 class Activities(msgspec.Struct, frozen=True):
     """What ran on the device: kernels, copies and sets, in file order. Times in ns."""
 
@@ -123,6 +133,7 @@ class Trace(msgspec.Struct):
     #: calls of each operator that multiplies, and the elements of what in it grows with the batch, where shapes tell
     multiplied: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     multiplied_at: MultipliedAt = NONE_MULTIPLIED  # … and of each such call
+    precisions: Precisions = NO_PRECISIONS  # of operators, where shapes were recorded
     threads: dict[int, str] = msgspec.field(default_factory=dict)
     frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
     overhead: Stretches = NO_STRETCHES  # of the profiler itself, as it says: buffers asked for, flushed, full

@@ -20,6 +20,7 @@ from scalescope.scaling.finding.figures import (
     AROUND,
     BESIDES,
     BY_TURNS,
+    CONVERTING,
     DOUBLE_PRECISION,
     FULL_PRECISION,
     INPUTS,
@@ -28,6 +29,7 @@ from scalescope.scaling.finding.figures import (
     NORMALISED,
     OTHER_KERNELS,
     OWN_TURNS,
+    PRECISION,
     PREPARING,
     RECOMPUTED,
     ROUNDS,
@@ -115,10 +117,14 @@ def slower(finding: Finding) -> str:
     unlike = row_of(finding, OTHER_KERNELS)
     if unlike is not None and unlike.ms is not None and unlike.others_ms is not None:
         most = "" if row is None else f"; most of all {row.name}"
+        named = _precisions(finding)
+        how = "as in another precision or layout" if named is None else f"in {named[1]} where theirs are in {named[2]}"
         return (
-            f"it runs other kernels than {others(finding)} for the same operators, as in another precision or layout: "
+            f"it runs other kernels than {others(finding)} for the same operators, {how}: "
             f"for {milliseconds(unlike.ms)} a step, where theirs take {milliseconds(unlike.others_ms)}{most}"
         )
+    if (dearer := _dearer(finding)) is not None:
+        return dearer
     turns = row_of(finding, BY_TURNS)
     if turns is not None and turns.calls is not None and turns.value is not None and turns.ms is not None:
         whose = "other threads have its cores" if is_on_cpu(finding) else "another process has the device"
@@ -142,6 +148,38 @@ def slower(finding: Finding) -> str:
             f"it computes for {milliseconds(whole.ms)} a step, the others for {milliseconds(whole.others_ms)} at most"
         )
     return longer(finding, "its compute takes longer than the others'")
+
+
+#: Of what a rank's dearer operators take, conversions of less than this share are not worth a word.
+_HARDLY = 0.02
+#: What a precision is called beside its name.
+_CALLED = {"float64": "double precision (float64)"}
+
+
+def _precisions(finding: Finding) -> tuple[EvidenceRow, str, str] | None:
+    """Return in which precision a rank computes what the others do in another, with the row that says so."""
+    row = next((one for one in finding.evidence if one.name.startswith(f"{PRECISION} ")), None)
+    if row is None:
+        return None
+    _, own, theirs = row.name.split(" ")
+    return row, _CALLED.get(own, own), theirs
+
+
+def _dearer(finding: Finding) -> str | None:
+    if (told := _precisions(finding)) is None:
+        return None
+    row, own, theirs = told
+    if row.ms is None or row.others_ms is None or row.calls is None:
+        return None
+    converting = row_of(finding, CONVERTING)
+    converting_ms = 0.0 if converting is None else converting.ms or 0.0
+    more = f", and conversions {milliseconds(converting_ms)}" if converting_ms >= _HARDLY * row.ms else ""
+    most = [one.name for one in finding.evidence if one.kind == "operator"]
+    return (
+        f"it computes in {own} what the others do in {theirs}: {row.calls:,.0f} operators take {milliseconds(row.ms)} "
+        f"a step where theirs take {milliseconds(row.others_ms)}{more}"
+        f"{f'; most of all {listing(most)}' if most else ''}"
+    )
 
 
 def throttled(finding: Finding) -> str:
@@ -254,12 +292,15 @@ def _habits(finding: Finding) -> str:
     rows = [row for row in finding.evidence if row.name in _HABITS and row.ms is not None]
     rows.sort(key=lambda row: (row.name == UNFUSED, -(row.ms or 0.0)))
     told = [
-        f"for {milliseconds(row.ms or 0.0)} a step {_HABITS[row.name]}{_given_back(row)}" for row in rows[:_MOST_HABITS]
+        f"for {milliseconds(row.ms or 0.0)} a step {_HABITS[row.name]}{_given_back(row, on_cpu=is_on_cpu(finding))}"
+        for row in rows[:_MOST_HABITS]
     ]
     return f"; {' and '.join(told)}" if told else ""
 
 
-def _given_back(row: EvidenceRow) -> str:
+def _given_back(row: EvidenceRow, *, on_cpu: bool) -> str:
     if row.name != DOUBLE_PRECISION or row.value is None:
         return ""
+    if on_cpu:
+        return f" (in float32 about {milliseconds(row.value)} less)"
     return f" (such kernels in bf16: at most {milliseconds(row.value)} less, by the data sheet)"

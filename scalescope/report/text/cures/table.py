@@ -29,6 +29,10 @@ CURES: dict[Cure, CureText] = {
         "let that rank compute in the precision and layout that the others do",
         "dtypes, autocast and memory formats alike on every rank; cudnn.benchmark chooses kernels on each by itself",
     ),
+    "same_precision": CureText(
+        "let that rank compute in the precision that the others do",
+        "no .double() or .float() on one rank alone, autocast alike on all; what comes from NumPy is float64: .float()",
+    ),
     "even_out": CureText(
         "even out the ranks' load",
         "batches of equal size and length on every rank; nothing more under `if rank == …` inside the step",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from scalescope.hardware.peaks import Peak
+from scalescope.records.dtypes import PRECISIONS
 from scalescope.scaling.finding.figures import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
@@ -25,6 +26,7 @@ from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.kernel_kinds import (
+    CONVOLUTION,
     COPIES,
     ELEMENTWISE,
     MULTIPLYING,
@@ -59,6 +61,10 @@ _SORTED = re.compile(r"indexing_backward|compute_grad_weight|sum_and_scatter|krn
 #: others from that one.
 _MUCH_FULL, _MUCH_UNFUSED, _MUCH = 0.25, 0.4, 0.05
 
+_PLACE_OF_DOUBLE = PRECISIONS.index("float64") + 1
+#: Of what cores compute in fp64, fp32 gives back about half, since vectors hold twice as many and half is moved; of
+#: convolutions, which oneDNN does not have in fp64, most (benchmarks/wider_numbers.py, docs/method/findings.md).
+_HALF, _CONVOLVED = 0.5, 0.8
 #: Of a number in fp64, bf16 has two of eight bytes.
 _BYTES_LEFT = 0.25
 
@@ -111,10 +117,33 @@ _HABITS: tuple[tuple[str, float, Callable[[_Kernel], bool]], ...] = (
 def habits_of(scene: Scene) -> Iterator[EvidenceRow]:
     """Yield what of the compute on devices is done the long way, by habit: ms a step and its share of the compute."""
     if scene.replayer.on_cpu:
-        return  # operators' names tell no precision and no layout
+        yield from _double_on_cpus(scene)  # operators' names tell no precision and no layout
+        return
     ns_by_name, calls_by_name = _times(scene)
     for row in habits(ns_by_name, calls_by_name, _of_optimisers(scene)):
         yield replace(row, value=given_back_ms(ns_by_name, scene.peak)) if row.name == DOUBLE_PRECISION else row
+
+
+def _double_on_cpus(scene: Scene) -> Iterator[EvidenceRow]:
+    """Yield what operators take in double precision on all ranks, where shapes were recorded: of the one with least."""
+    graph = scene.replayer.graph
+    numbers = set(graph.step_numbers)
+    scale = 1e6 * max(1, len(numbers))
+    found = []
+    for rank in graph.ranks:
+        own = [at for at in _computing(scene) if graph.activities[at].rank == rank]
+        own = [at for at in own if graph.activities[at].step in numbers]
+        double = [at for at in own if graph.precisions.get(at) == _PLACE_OF_DOUBLE]
+        convolved = [at for at in double if kind_of(graph.activities[at].name) == CONVOLUTION]
+        whole, ms, of_convolutions = (
+            sum(graph.activities[at].traced_end - graph.activities[at].traced_start for at in rows) / scale
+            for rows in (own, double, convolved)
+        )
+        less = _HALF * (ms - of_convolutions) + _CONVOLVED * of_convolutions
+        found.append((ms, whole, len(double) / max(1, len(numbers)), less))
+    ms, whole, calls, less = min(found, default=(0.0, 0.0, 0.0, 0.0))
+    if ms >= _MUCH * whole > 0:
+        yield EvidenceRow(kind="figure", name=DOUBLE_PRECISION, ms=ms, calls=calls, share=ms / whole, value=less)
 
 
 def given_back_ms(ns_by_name: Mapping[str, float], peak: Peak | None) -> float | None:

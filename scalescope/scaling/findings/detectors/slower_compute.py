@@ -222,7 +222,8 @@ def in_common(scene: Scene, rank: int, *, beside_collectives: bool = False) -> I
     """Return a rank's launches in common; those alone that collectives run beside, where they are asked for.
 
     Those that collectives run beside are left out: how much longer they take for it differs from kernel to kernel. So
-    are those beside which the rank runs on another stream what the others do not: that is why they are longer.
+    are those beside which the rank runs on another stream what the others do not: that is why they are longer. So are
+    those that compute in a dearer precision than the others do.
     """
     side, graph = scene.side, scene.replayer.graph
     names: list[str] = []
@@ -234,7 +235,7 @@ def in_common(scene: Scene, rank: int, *, beside_collectives: bool = False) -> I
     for step in side.steps:
         own = side.launches[rank, step]
         others = side.theirs(rank, step, "work_ns")
-        for row in np.flatnonzero(own.stands_in >= 0).tolist():
+        for row in np.flatnonzero((own.stands_in >= 0) & ~side.is_dearer(rank, step)).tolist():
             if own.activity[row] in held_up:
                 continue
             node = graph.activities[own.activity[row]]

@@ -2,8 +2,8 @@
 
 Cores share memory, caches and clocks. The rank with work of its own computes the rest of its step while the other one
 waits for it, and has these for itself; the other one never computes alone, and each of its operators takes longer than
-the same one there. What of that goes with the work nobody knows: without it both would compute beside each other all
-the time.
+the same one there. So it is beside one that computes in a dearer precision. What of that goes with the work nobody
+knows: without it both would compute beside each other all the time.
 """
 
 import statistics
@@ -31,8 +31,9 @@ def with_ranks_beside(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
 
 
 def _is_own_work(one: Candidate) -> bool:
-    """Tell whether one rank computes in each step what the other does not: launches are no machine's doing."""
-    return one.code == "own_work" and one.rank is not None and bool(one.in_each_ms) and is_counted(one.evidence)
+    """Tell whether one rank computes in each step what the other does not, or not so: that is no machine's doing."""
+    own = one.code == "own_work" or any(removal.what == "dearer" for removal in one.removals)
+    return own and one.rank is not None and bool(one.in_each_ms) and is_counted(one.evidence)
 
 
 def _goes_with(one: Candidate, own: Candidate) -> bool:

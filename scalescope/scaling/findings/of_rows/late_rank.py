@@ -23,7 +23,13 @@ from scalescope.scaling.finding.figures import (
     STEADY_STEPS,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy, ranks_of
-from scalescope.scaling.finding.kinds import is_certain, is_now_and_then, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding.kinds import (
+    dearer_precision_ms,
+    is_certain,
+    is_now_and_then,
+    is_of_steady_steps,
+    is_within_noise,
+)
 from scalescope.scaling.finding.order import ranked, stood_ms, weight
 from scalescope.scaling.findings.shares import bounded_means
 
@@ -103,9 +109,11 @@ def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis)
 def _seen_ms(finding: Finding, analysis: RunAnalysis) -> float:
     """Return for how long a rank may compute beyond the others by what it is given, whatever its few steps cost.
 
-    By what it alone runs, by so many times the others' data, or by products that take so many times as long at least;
-    0 where none of these tells.
+    By what it alone runs, by what it computes in a dearer precision, by so many times the others' data, or by products
+    that take so many times as long at least; 0 where none of these tells.
     """
+    if (dearer_ms := dearer_precision_ms(finding.evidence)) is not None:
+        return dearer_ms
     if finding.code == "own_work":
         return next((one.ms for one in finding.evidence if one.ms is not None), 0.0)
     times = next((one.value for one in finding.evidence if one.name in (INPUTS, AT_LEAST) and one.value), None)

@@ -13,6 +13,7 @@ from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host
 from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.new_gradients import new_gradients
+from scalescope.scaling.rank.records.precisions import precisions_of
 from scalescope.scaling.rank.records.record import (
     LAUNCH,
     SYNC,
@@ -91,6 +92,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         result.recomputed = inside_of(timeline.recomputed, result.start, result.kind)
     _host_calls(trace, result, base, until)
     thread = timeline.thread
+    result.precisions = precisions_of(trace, result, thread)
     inside = Intervals(np.array(result.start, np.int64), np.array(result.end, np.int64))
     computes = np.array(result.kind, np.int64) == COMPUTE
     starts, ends = call_times(result)

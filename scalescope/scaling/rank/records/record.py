@@ -84,6 +84,7 @@ class RankRecord:
     elements: list[ElementsBefore] = field(default_factory=list)  # that a device's host reads one by one
     phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
     recomputed: list[int] = field(default_factory=list)  # activities of the forward pass, run in the backward pass
+    precisions: list[int] = field(default_factory=list)  # by activity, see precisions.py; empty where none is told
     new_gradients: list[int] = field(default_factory=list)  # when the host makes them, ascending: see new_gradients.py
 
 

@@ -22,10 +22,13 @@ def steps_of(side: SideBySide) -> list[int]:
 
 
 def extra_rows(graph: Graph, side: SideBySide, rank: int, step: int, what: Beyond) -> Iterator[int]:
-    """Yield the launches of a rank's step that the others have no place for: `own` by name, or run `more` often."""
+    """Yield the launches of a rank's step that the others have no place for: `own` by name, or run `more` often.
+
+    But for conversions to a precision in which this rank alone computes: these are of what it computes so.
+    """
     own = side.launches[rank, step]
     known = side.names[step]
-    for row in np.flatnonzero(own.stands_in < 0).tolist():
+    for row in np.flatnonzero((own.stands_in < 0) & ~side.is_dearer(rank, step)).tolist():
         node = graph.activities[own.activity[row]]
         if node.kind != COMMUNICATION and (node.name in known) == (what == "more"):
             yield row

@@ -23,15 +23,21 @@ from itertools import pairwise, takewhile
 import numpy as np
 import numpy.typing as npt
 
+from scalescope.records.dtypes import PRECISIONS
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.ranks.unlike import BETWEEN, UnlikeStretch, shared_out, unlike_stretches
-from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, MATMUL, OTHER, kind_of
+from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, MATMUL, MULTIPLYING, OTHER, kind_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+#: Narrower ones take as long as each other, by their places in PRECISIONS from 1 on.
+_NARROW = PRECISIONS.index("bfloat16") + 1
+#: What converts from one precision to another.
+_CONVERTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as", "ToCopyBackward0")
+_BACKWARD = "Backward"
 #: Beyond so many launches that are not the reference's, aligning would take longer than it is worth.
 _LONGEST_DIFFERENCE = 6_000
 
@@ -51,6 +57,9 @@ class Launches:
     place: Ints  # in the reference's program; -1: it has none
     stands_in: Ints  # the same, and of what runs instead of one of the reference's launches that one's place
     blocks: Floats  # of its grid; NaN: not told
+    precision: Floats  # its place in PRECISIONS, from 1 on; NaN: not told
+    converts: Bools  # whether it converts from one precision to another
+    of_layers: Bools  # whether it multiplies, or is of the backward pass
     unlike: tuple[
         UnlikeStretch, ...
     ] = ()  # of those that stand in for others all together: these, and for which places
@@ -136,6 +145,21 @@ class SideBySide:
         beside[np.clip(near, 0, len(unlike) - 1)] = True
         return np.asarray((own.stands_in >= 0) & beside)
 
+    def is_dearer(self, rank: int, step: int) -> Bools:
+        """Return which launches of a rank compute in a dearer precision than the others do at their places.
+
+        With what converts to it, or back, on this rank alone. Where none of them multiplies or is of the backward pass,
+        it is no layer of the network, but a figure of the rank's own, some of whose operators look like others'.
+        """
+        own = self.launches[rank, step]
+        if not (own.precision > _NARROW).any():
+            return np.zeros(len(own.precision), bool)
+        dearer = (own.precision > _NARROW) & (own.precision > self.theirs(rank, step, "precision"))
+        if not (dearer & own.of_layers).any():
+            return np.zeros(len(dearer), bool)
+        alone = (own.stands_in < 0) & own.converts & (own.precision >= own.precision[dearer].min())
+        return np.asarray(dearer | alone)
+
     def excess(self, rank: int, step: int, column: str) -> Floats:
         """Return by how much each launch of a rank takes longer than the others' one, ns; 0 where they have none."""
         mine = getattr(self.launches[rank, step], column)
@@ -162,6 +186,7 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
             columns = list(zip(*own[rank], strict=True)) or [(), (), (), (), ()]
             place = align(names[rank], programs[step])
             blocks = np.array([graph.activities[at].blocks for at in columns[0]], np.float64)
+            precision = np.array([graph.precisions.get(at, 0) for at in columns[0]], np.float64)
             stands_in, unlike = place, tuple[UnlikeStretch, ...]()
             if not on_cpu:
                 unlike = unlike_stretches(names[rank], programs[step], place)
@@ -180,11 +205,18 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
                 place=place,
                 stands_in=stands_in,
                 blocks=np.where(blocks > 0, blocks, np.nan),
+                precision=np.where(precision > 0, precision, np.nan),
+                converts=np.array([name in _CONVERTS for name in names[rank]], bool),
+                of_layers=np.array([_is_of_layers(name) for name in names[rank]], bool),
                 unlike=unlike,
             )
     names_of = {step: set(program) for step, program in programs.items()}
     edge = count if len(numbers) > count else None
     return SideBySide(list(graph.ranks), list(range(count)), edge, programs, names_of, launches)
+
+
+def _is_of_layers(name: str) -> bool:
+    return _BACKWARD in name or kind_of(name) in MULTIPLYING
 
 
 def _up_to_begin(graph: Graph, rank: int, rows: "list[_Row]") -> "list[_Row]":

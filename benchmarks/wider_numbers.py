@@ -1,0 +1,66 @@
+"""What float32 gives back of what operators take in float64 on a core, forwards and backwards.
+
+    python benchmarks/wider_numbers.py [--rounds 15]
+
+Both run in turns on one thread, and the shortest round of each counts. `scalescope` says by the share what a job that
+computes in float64 on all its ranks may save (docs/method/findings.md).
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Pass = Callable[[Tensor, Tensor], Tensor]
+
+
+def convolution(x: Tensor, weight: Tensor) -> Tensor:
+    return functional.conv2d(x, weight, padding=1)
+
+
+#: What each computes, of an input and weights of these shapes.
+CASES: dict[str, tuple[Pass, tuple[int, ...], tuple[int, ...]]] = {
+    "linear, 4096 x 256 x 256": (functional.linear, (4096, 256), (256, 256)),
+    "linear, 512 x 1024 x 1024": (functional.linear, (512, 1024), (1024, 1024)),
+    "convolution, 8 x 32 of 32 x 32": (convolution, (8, 32, 32, 32), (32, 32, 3, 3)),
+    "convolution, 4 x 16 of 64 x 64": (convolution, (4, 16, 64, 64), (16, 16, 3, 3)),
+    "layer norm, 4096 x 256": (lambda x, w: functional.layer_norm(x, (256,), w), (4096, 256), (256,)),
+    "GELU, 4096 x 256": (lambda x, w: functional.gelu(x) * w, (4096, 256), (256,)),
+    "softmax, 1024 x 1024": (lambda x, w: functional.softmax(x, 1) * w, (1024, 1024), (1024,)),
+    "add and ReLU, 4096 x 256": (lambda x, w: functional.relu(x + w), (4096, 256), (256,)),
+    "attention, 4 x 8 x 128 x 32": (
+        lambda x, w: functional.scaled_dot_product_attention(x, x, x) * w, (4, 8, 128, 32), (32,)
+    ),
+}  # fmt: skip
+
+
+def shortest_ms(run: Pass, x: dict[torch.dtype, Tensor], weight: dict[torch.dtype, Tensor], rounds: int) -> list[float]:
+    """Return the shortest pass in each type, the types in turns, ms."""
+    found = dict.fromkeys(x, float("inf"))
+    for _ in range(rounds + 2):
+        for dtype in x:
+            begin = time.perf_counter()
+            run(x[dtype], weight[dtype]).sum().backward()
+            found[dtype] = min(found[dtype], 1e3 * (time.perf_counter() - begin))
+    return list(found.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    for name, (run, *shapes) in CASES.items():
+        x, weight = (
+            {dtype: torch.rand(shape, dtype=dtype, requires_grad=True) for dtype in (torch.float64, torch.float32)}
+            for shape in shapes
+        )
+        wide, narrow = shortest_ms(run, x, weight, rounds)
+        print(f"{name:32s} {wide:8.2f} ms {narrow:8.2f} ms, which gives back {1 - narrow / wide:.2f}")
+
+
+if __name__ == "__main__":
+    main()
