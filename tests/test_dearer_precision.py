@@ -75,5 +75,6 @@ def test_kernels_that_multiply_name_their_precision() -> None:
 
 def test_other_kernels_of_another_precision_are_told_as_that() -> None:
     """A layer in fp32 beside bf16 ran *other kernels, as in another precision or layout*."""
-    _, sentence = first("fp32_layer_gan_rank1_n2", 23.68)
+    answer, sentence = first("fp32_layer_gan_rank1_n2", 23.68)
+    assert _of(answer) == answer.findings[:1]
     assert "for the same operators, in float32 where theirs are in bfloat16" in sentence

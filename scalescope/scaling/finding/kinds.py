@@ -91,7 +91,12 @@ def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
         OTHER_KERNELS,
         RECOMPUTED,
     )
-    return any(row.name in counted or row.name.startswith(f"{PRECISION} ") for row in evidence)
+    return any(row.name in counted for row in evidence) or tells_precision(evidence)
+
+
+def tells_precision(evidence: Sequence[EvidenceRow]) -> bool:
+    """Tell whether evidence says that a rank computes in a dearer precision than the others, and in which."""
+    return any(row.name.startswith(f"{PRECISION} ") for row in evidence)
 
 
 def dearer_precision_ms(evidence: Sequence[EvidenceRow]) -> float | None:

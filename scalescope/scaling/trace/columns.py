@@ -52,6 +52,8 @@ _TABLES = {
 _QUEUE_FULL = "Command Buffer Full"
 _COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
 _GRADIENT = "torch::distributed::reducer::"
+#: What is over sooner costs as much in any precision, ns; and so many shapes are kept, and those of one block.
+_TAKES_TIME_NS, _MOST_KNOWN = 10_000, 4096
 #: So many operators of a stretch tell whether shapes were recorded.
 _SAMPLED = 256
 _THREAD_NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -88,6 +90,7 @@ class Columns:
         self._multiplied_at = GrowingColumns(2)
         self._computes: list[bool] = []  # by name id: does the operator compute with its tensors?
         self._precisions = GrowingColumns(2)
+        self._known_precisions: dict[tuple[bytes, bytes], int] = {}
 
     def add(self, array: bytes) -> None:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
@@ -184,9 +187,7 @@ class Columns:
         if (runtime := self._usable(fields, np.flatnonzero(table == _RUNTIME))).size:
             self._runtime.append(self._host_columns(fields, runtime))
         if (operators := self._usable(fields, np.flatnonzero(table == _OPERATOR))).size:
-            first = self._operators.rows
             self._take_talking(fields, operators, self._operators, self._operator_communication)
-            self._take_precisions(fields, operators, first)
         if (annotations := self._usable(fields, np.flatnonzero(table == _ANNOTATION))).size:
             self._take_talking(fields, annotations, self._annotations, self._annotation_communication)
         overhead = np.flatnonzero(table == _OVERHEAD)
@@ -264,17 +265,24 @@ class Columns:
                 counted[at] = elements
         told = counted > 0
         self._multiplied_at.append([columns[0][multiplying][told], counted[told]])
+        if table is self._operators:
+            self._take_precisions(fields, rows, columns)
         table.append(columns)
 
-    def _take_precisions(self, fields: Fields, rows: Ints, first: int) -> None:
-        """Take what operators compute in, of which `first` is the first one's row, where shapes are recorded."""
-        computing = np.flatnonzero(np.array(self._computes, bool)[self._name_ids(fields, rows)])
+    def _take_precisions(self, fields: Fields, rows: Ints, columns: list[Ints]) -> None:
+        """Take what operators compute in that take their time, where shapes are recorded."""
+        start, end, _, names, *_ = columns
+        computing = np.flatnonzero(np.array(self._computes, bool)[names] & (end - start >= _TAKES_TIME_NS))
         if not any(types for _, types in fields.shapes(rows[computing[:_SAMPLED]])):
             return
-        shapes = fields.shapes(rows[computing])
-        places = np.array([precision_of(dims, types) if types else 0 for dims, types in shapes], np.int64)
+        # a job's shapes recur in each step: most of them are looked up
+        shapes, known = fields.shapes(rows[computing]), self._known_precisions
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known.update((one, precision_of(*one)) for one in {*shapes} - known.keys())
+        places = np.array([known[one] for one in shapes], np.int64)
         told = places > 0
-        self._precisions.append([first + computing[told], places[told]])
+        self._precisions.append([self._operators.rows + computing[told], places[told]])
 
     def _stretch_columns(self, fields: Fields, rows: Ints) -> list[Ints]:
         if fields.usable is not None:

@@ -131,12 +131,13 @@ COMPUTES = re.compile(
 )
 
 
-@_kept
 def precision_of(dims: bytes, types: bytes) -> int:
     """Return the dearest floating-point type of an operator's tensors, by its place in PRECISIONS from 1 on; 0: none.
 
     A scalar takes no time, whatever it is in: Python's are in double precision.
     """
+    if not types:
+        return 0
     try:
         shapes, named = msgspec.json.decode(dims), msgspec.json.decode(types)
         told = {

@@ -178,6 +178,11 @@ IN_JAX: dict[Cure, CureText] = {
 
 #: Where a cause is of several ranks, and not of one that could be pointed at.
 ON_SEVERAL: dict[Cure, CureText] = {
+    "same_precision": CureText(
+        "let those ranks compute in the precision that the others do",
+        "no .double() or .float() on some ranks alone, autocast alike on all; what comes from NumPy is float64: "
+        ".float()",
+    ),
     "look_at_host": CureText(
         "find what holds the hosts up",
         "py-spy dump on one of the ranks; gc.freeze() and gc.disable() in the loop; no I/O in the step",

@@ -20,7 +20,7 @@ from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.finding.codes import Code, Cure
 from scalescope.scaling.finding.figures import AT_LEAST, BY_TURNS, INPUTS, TIMES_BESIDE
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
-from scalescope.scaling.finding.kinds import is_counted
+from scalescope.scaling.finding.kinds import is_counted, tells_precision
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.grids import times_the_blocks
 from scalescope.scaling.findings.computing.other_kernels import other_kernels
@@ -169,7 +169,7 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
                 rank=rank,
                 removals=(Removal("unlike", rank),),
                 evidence=others,
-                remedy=Remedy(cure="same_kernels"),
+                remedy=Remedy(cure="same_precision" if tells_precision(others) else "same_kernels"),
             )
         if more is not None or others or excess < _NATURAL * theirs or not _in_most_steps(common):
             continue
