@@ -3,6 +3,7 @@
 tests/data/precisions: a small network on two ranks, by tests/precision_job.py.
 """
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ def test_a_rank_that_computes_dearer_is_told_as_that_with_its_conversions(case: 
     assert all((other.code, other.rank) != ("own_work", 1) for other in answer.findings)
     assert one.remedy is not None and "precision that the others do" in cure_text(one.remedy)
     assert "no .double()" in cure_elsewhere(one.remedy)
+
+
+def test_conversions_of_a_network_name_another_precision_where_no_types_are_recorded(tmp_path: Path) -> None:
+    """They were told as any work of a rank's own: *logging, checks or validation under `if rank == …`*."""
+    for trace in (RECORDED / "double").iterdir():
+        told = gzip.decompress(trace.read_bytes()).replace(b'"Input type"', b'"Unread"')
+        (tmp_path / trace.name).write_bytes(gzip.compress(told))
+    one = next(one for one in analysed(tmp_path).findings if one.code == "own_work")
+    assert one.rank == 1 and "converts a part of the network to another precision" in because(one)
+    assert one.remedy is not None and one.remedy.cure == "same_precision"
 
 
 @pytest.mark.parametrize("case", ["alike", "all_double", "checked"])

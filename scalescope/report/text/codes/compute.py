@@ -49,6 +49,14 @@ def own_work(finding: Finding) -> str:
             f"it looks for NaN behind its backward pass's operators, {looks.calls:,.0f} times a step, as "
             "torch.autograd.set_detect_anomaly has it, which makes the others longer, too"
         )
+    told = _launched_alone(finding)
+    if row_of(finding, CONVERTING) is None:
+        return told
+    converts = "it converts a part of the network to another precision and back, whose operators may take longer, too"
+    return f"{told.removesuffix(',')}; {converts}"
+
+
+def _launched_alone(finding: Finding) -> str:
     besides = row_of(finding, BESIDES)
     rest = others(finding)
     otherwise = f"it runs {computing(finding)} that {rest} do not"

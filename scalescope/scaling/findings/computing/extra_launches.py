@@ -12,6 +12,7 @@ from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_A_LOOK, Scen
 from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.ranks.extra import BEYOND, Beyond, extra_rows
 from scalescope.scaling.replay.ranks.reads import read_activities
+from scalescope.scaling.replay.ranks.side_by_side import CONVERTS_BACK
 from scalescope.scaling.trace.kernel_names import short_name
 
 _MOSTLY = 0.5
@@ -33,12 +34,18 @@ class Extra(msgspec.Struct, frozen=True):
     calls: list[int] = msgspec.field(default_factory=list)  # in each step
     known: int = 0  # of them, those of kernels that the others run elsewhere in their step
     instead: bool = False  # the others run something instead of a part of it
+    converting: float = 0.0  # share of its time that conversions take, where the backward pass has some of them, too
     of_program: float = 0.0  # the share of the others' step that is of these kernels
 
     @property
     def is_copying(self) -> bool:
         """Whether it is copies rather than kernels: what helps against them is another thing."""
         return self.copied > _MOSTLY
+
+    @property
+    def is_of_a_precision(self) -> bool:
+        """Whether it is a part of the network that is converted to another precision: types of tensors are not told."""
+        return self.converting > _MOSTLY
 
     @property
     def mean_ms(self) -> float:
@@ -83,7 +90,7 @@ def extra_launches(scene: Scene, rank: int, whats: Sequence[Beyond], *, reads: b
     """
     side, graph = scene.side, scene.replayer.graph
     per_step: list[float] = []
-    copied = 0.0
+    copied = converted = 0.0
     time: dict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
     reads_cost = not reads and any(one.code == "synchronising" and one.rank == rank for one in scene.host or ())
@@ -106,6 +113,7 @@ def extra_launches(scene: Scene, rank: int, whats: Sequence[Beyond], *, reads: b
             time[name] += float(own.work_ns[row]) / 1e6
             calls[name] += 1
             spent += float(own.work_ns[row]) / 1e6
+            converted += float(own.work_ns[row]) / 1e6 if own.converts[row] else 0.0
             if graph.activities[own.activity[row]].kind == COPY:
                 copied += float(own.work_ns[row]) / 1e6
         missing = _instead_ms(scene, rank, step) if spent else 0.0
@@ -116,8 +124,17 @@ def extra_launches(scene: Scene, rank: int, whats: Sequence[Beyond], *, reads: b
         EvidenceRow(kind="activity", name=name, ms=ms / steps, calls=calls[name] / steps)
         for name, ms in sorted(time.items(), key=lambda item: -item[1])[:3]
     )
-    copied_share = copied / whole if whole else 0.0
-    return Extra(rank, per_step, evidence, copied_share, made, known, instead, _share_of_program(scene, rank, names))
+    return Extra(
+        rank=rank,
+        ms=per_step,
+        evidence=evidence,
+        copied=copied / whole if whole else 0.0,
+        calls=made,
+        known=known,
+        instead=instead,
+        converting=converted / whole if whole and CONVERTS_BACK in names else 0.0,
+        of_program=_share_of_program(scene, rank, names),
+    )
 
 
 def _share_of_program(scene: Scene, rank: int, names: Set[str]) -> float:

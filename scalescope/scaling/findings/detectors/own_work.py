@@ -9,7 +9,8 @@ multiprocessors, and all of them the lower clocks, since the device draws more p
 
 from collections.abc import Iterator
 
-from scalescope.scaling.finding.figures import ANOMALY
+from scalescope.scaling.finding.codes import Cure
+from scalescope.scaling.finding.figures import ANOMALY, CONVERTING
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.computing.extra_launches import Extra, besides, extra_launches
@@ -38,13 +39,18 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
                 *(("slow",) if slows else ()),
             )
             anomaly = (EvidenceRow(kind="figure", name=ANOMALY, calls=looks),) if looks else ()
+            converted_ms = extra.converting * extra.mean_ms
+            converts = (
+                (EvidenceRow(kind="figure", name=CONVERTING, ms=converted_ms),) if extra.is_of_a_precision else ()
+            )
+            instead: Cure = "same_precision" if converts else "look_at_rank"
             yield Candidate(
                 code="own_work",
                 rank=rank,
                 removals=tuple(Removal(what, rank) for what in whats),
                 in_each_ms=tuple(extra.ms) if extra.counted else (),
-                evidence=(*extra.evidence, *extra.counted, *anomaly),
-                remedy=Remedy(cure="no_anomaly_detection" if looks else "look_at_rank"),
+                evidence=(*extra.evidence, *extra.counted, *anomaly, *converts),
+                remedy=Remedy(cure="no_anomaly_detection" if looks else instead),
                 least_share=_LEAST_SHARE,
             )
 

@@ -35,8 +35,9 @@ Bools = npt.NDArray[np.bool_]
 
 #: Narrower ones take as long as each other, by their places in PRECISIONS from 1 on.
 _NARROW = PRECISIONS.index("bfloat16") + 1
-#: What converts from one precision to another.
-_CONVERTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as", "ToCopyBackward0")
+#: What converts from one precision to another, in the backward pass and elsewhere.
+CONVERTS_BACK = "ToCopyBackward0"
+_CONVERTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as", CONVERTS_BACK)
 _BACKWARD = "Backward"
 #: Beyond so many launches that are not the reference's, aligning would take longer than it is worth.
 _LONGEST_DIFFERENCE = 6_000
