@@ -66,6 +66,7 @@ def test_all_ranks_in_double_precision_are_told_what_their_compute_is() -> None:
     told = next(one for one in answer.findings if one.code == "nothing")
     assert "it computes in double precision" in because(told) and "in float32 about" in because(told)
     assert told.remedy is not None and told.remedy.cure == "narrower_numbers"
+    assert "it computes in double precision (in float32 about" in run_verdict(answer).headline
 
 
 def test_scalars_have_no_precision_and_the_dearest_tensor_counts() -> None:

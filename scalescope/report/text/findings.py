@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import about, capitalized, milliseconds, percent
-from scalescope.report.text.codes.compute import mostly_compute
+from scalescope.report.text.codes.compute import in_double_precision, mostly_compute
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several, rare_steps_of
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
 from scalescope.report.text.codes.once import is_known_once, once_sentences
@@ -207,7 +207,9 @@ def headline(
     if finding.ms is None:
         exposed = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
         if exposed is not None:
-            return bare_communication(finding, exposed, step) or (
+            if bare := bare_communication(finding, exposed, step):
+                return f"{bare}{in_double_precision(finding)}"
+            return (
                 f"{milliseconds(exposed)} of the {step} are communication that nothing hides, "
                 f"and no single cause of it is found. {capitalized(because(finding))}."
             )

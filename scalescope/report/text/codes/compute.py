@@ -306,6 +306,15 @@ def _habits(finding: Finding) -> str:
     return f"; {' and '.join(told)}" if told else ""
 
 
+def in_double_precision(finding: Finding) -> str:
+    """Return that the compute is in double precision, in a sentence behind others; "" where it is not, or hardly."""
+    row = row_of(finding, DOUBLE_PRECISION)
+    if row is None or row.ms is None:
+        return ""
+    less = _given_back(row, on_cpu=is_on_cpu(finding))
+    return f" For {milliseconds(row.ms)} a step it computes in double precision{less}."
+
+
 def _given_back(row: EvidenceRow, *, on_cpu: bool) -> str:
     if row.name != DOUBLE_PRECISION or row.value is None:
         return ""
