@@ -83,6 +83,10 @@ def test_each_row_has_what_the_loop_waited_for_torchs_loader_once(tmp_path: Path
     assert all(row.loading_ms[0] <= row.step_ms[0] for row in rows[1:])
     # workers get ahead while the run folder is made
     assert EACH_MS / 2 < statistics.median(row.loading_ms[0] for row in rows[1:]) < 3 * EACH_MS
+    kept = loader.persistent_workers
+    assert {row.step: row.workers_started for row in rows if row.workers_started} == {
+        8: [0 if kept else loader.num_workers]
+    }, "the second epoch begins there"
 
 
 def test_what_profile_loading_times_is_not_counted_twice(tmp_path: Path) -> None:

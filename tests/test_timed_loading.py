@@ -28,14 +28,18 @@ TESTS = Path(__file__).resolve().parent
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
-def trained(tmp_path: Path, batch_ms: float, workers: int, active: int) -> RunAnalysis:
-    """Return what is told of a loop on two ranks whose loader has so many workers, each `batch_ms` for a batch."""
+def trained(tmp_path: Path, batch_ms: float, workers: int, active: int, *more: float) -> RunAnalysis:
+    """Return what is told of a loop on two ranks whose loader has so many workers, each `batch_ms` for a batch.
+
+    `more`: the steps of its epochs, and what each takes at least.
+    """
     argv = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", "2"]
-    argv += [str(TESTS / "slow_loader_script_job.py"), str(tmp_path), "slow", str(batch_ms), str(workers), str(active)]
+    figures = map(str, (batch_ms, workers, active, *more))
+    argv += [str(TESTS / "slow_loader_script_job.py"), str(tmp_path), "slow", *figures]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS.parent)}
     done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.search("loading data (takes|for) ", done.stderr), "said live as well"
+    assert more or re.search("loading data (takes|for) ", done.stderr), "said live as well"
     (analysis,) = analyze([tmp_path / "slow"], jobs=1)
     assert isinstance(analysis, RunAnalysis)
     return analysis
@@ -62,6 +66,23 @@ def test_what_hosts_load_in_every_step_is_told_though_the_window_begins_with_bat
     assert times is not None and times.loading is not None and times.loading.shortest_ms > 60
     first = analysis.findings[0]
     assert first.code == "data_loading" and first.rank is None and (first.ms or 0.0) > 60
+
+
+@pytest.mark.job
+def test_workers_that_are_started_anew_in_each_epoch_are_why_its_first_step_is_long(tmp_path: Path) -> None:
+    """*Every 15th step takes 181.0 ms longer* told of workers that each epoch started anew neither that the hosts were
+    in their loaders for 72 ms of it, nor what to do; and where that was most of it, *its loader makes it too slowly*.
+    """
+    analysis = trained(tmp_path, 40.0, 2, 3, 8, 40.0)
+    found = analysis.recurring
+    assert found is not None and (found.every, found.phase) == (8, 0)
+    assert found.loader_entered and found.workers_started == 2
+    assert found.loading_ms > 30 and found.longer_ms > 30
+    verdict = run_verdict(analysis)
+    assert " of it in the loader, which starts its workers anew there: " in verdict.headline
+    assert verdict.advice.startswith("keep the loader's workers from one epoch to the next")
+    rows = RunFolder(tmp_path / "slow").read_steps()
+    assert [row.step for row in rows if row.workers_started] == [8, 16, 24, 32, 40]
 
 
 def run_of(folder: Path, steady_ms: list[float], traced_ms: float = 20.0) -> RunAnalysis:

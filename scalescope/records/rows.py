@@ -209,6 +209,8 @@ class StepRow(msgspec.Struct, frozen=True):
         None  # from the last rank's end of the step before to the last one's of this; see JobSteps
     )
     on_cpu_ms: list[float] = []  # of step_ms, by rank, its loop's thread had a core; empty: nothing tells
+    #: How many worker processes every rank's loaders, entered anew in this step, started; empty: not all were, or told.
+    workers_started: list[int] = []
 
     @property
     def loop_ms(self) -> list[float]:

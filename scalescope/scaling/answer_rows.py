@@ -121,6 +121,7 @@ class StepSplit(Split, kw_only=True):
     operators: int | None = None  # that its host runs in it, those that others call included
     core_wait_ms: float | None = None  # by the job's own row of it: ready to run, while others had its core
     stood: StoodStill | None = None  # where that is a good part of it
+    batches: int | None = None  # that its loop asks torch's loaders with workers for, an epoch's end counts; None: none
 
     @property
     def by_itself_ms(self) -> float:

@@ -309,6 +309,11 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     mean_ms: float  # `longer_ms` over `every`, or times `held` over `of`: what it costs a step in the mean
     saving_ms: float = 0.0  # of `longer_ms`, how long the loop saved a checkpoint before such a step
     validating_ms: float = 0.0  # … and how long it measured the held-out loss
+    loading_ms: float = (
+        0.0  # … and how much longer than in the others the host is in its loader there, of who is longest
+    )
+    loader_entered: bool = False  # in each of them a loader is entered anew, and in no other step, as an epoch begins
+    workers_started: int = 0  # … which starts so many worker processes a rank; 0: none, or nothing tells
     held: int = 0  # where `every` is 1: before so many steps the loop saved or validated, and none is longer itself
     of: int = 0
     doing: Finding | None = None  # what a window shows them to do, which is no cost beside; None: none does

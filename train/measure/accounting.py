@@ -39,6 +39,7 @@ class Accounting:
         validating_ms: Sequence[float] = (),
         job_step_ms: float | None = None,
         on_cpu_ms: Sequence[float] = (),
+        workers_started: Sequence[int] = (),
     ) -> StepRow:
         """Return a step's row; its loss is the mean over all samples.
 
@@ -74,6 +75,7 @@ class Accounting:
             validating_ms=list(validating_ms) if any(validating_ms) else [],
             job_step_ms=job_step_ms,
             on_cpu_ms=list(on_cpu_ms) if all(map(math.isfinite, on_cpu_ms)) else [],
+            workers_started=list(workers_started),
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

@@ -15,7 +15,8 @@ class Reading(NamedTuple):
     """A lap as it is read: the step's milliseconds, its loss, and the rank's own milliseconds until it exchanges.
 
     `own_ms` is NaN where no exchange was marked, `run_delay_ms` where a device keeps the time, or nothing tells,
-    `loading_ms` (the host's, in the loader) where no loader was timed.
+    `loading_ms` (the host's, in the loader) where no loader was timed; `workers_started` is None where none was entered
+    anew.
     """
 
     step_ms: float
@@ -25,6 +26,7 @@ class Reading(NamedTuple):
     loading_ms: float = math.nan
     own_run_delay_ms: float = math.nan  # as run_delay_ms, of own_ms
     on_cpu_ms: float = math.nan  # of step_ms the loop's thread had a core; told where run_delay_ms is
+    workers_started: int | None = None  # by loaders that were entered anew
 
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
@@ -55,18 +57,23 @@ class RunDelay:
 
 
 class _LoaderTime:
-    """The host's time in the loader since the last lap."""
+    """The host's time in the loader since the last lap, and what loaders started that it entered anew."""
 
     def __init__(self) -> None:
         self._ms = math.nan
+        self._started: int | None = None
 
     def add(self, ms: float) -> None:
         self._ms = ms if math.isnan(self._ms) else self._ms + ms
 
-    def take(self) -> float:
-        """Return it, and begin anew."""
-        ms, self._ms = self._ms, math.nan
-        return ms
+    def enter(self, workers: int) -> None:
+        self._started = (self._started or 0) + workers
+
+    def take(self) -> tuple[float, int | None]:
+        """Return both, and begin anew."""
+        told = self._ms, self._started
+        self._ms, self._started = math.nan, None
+        return told
 
 
 class CpuClock:
@@ -117,6 +124,10 @@ class CpuClock:
         """Say that the host was in the loader for so long, in this step."""
         self._loader.add(ms)
 
+    def entered_loader(self, workers: int) -> None:
+        """Say that the host entered a loader anew in this step, as an epoch begins, which started so many workers."""
+        self._loader.enter(workers)
+
     def begin_step(self) -> None:
         """Leave out what the host did between two steps, which on a CPU would lengthen the second."""
         self.restart()
@@ -131,7 +142,8 @@ class CpuClock:
         # without its waits for a core nobody can tell how long it is off them
         on_cpu_ms = math.nan if math.isnan(delay_ms) else (on_cpu_s - self._on_cpu_s) * 1e3
         own = self._own_ms, self._own_delay_ms
-        self._laps.append(Reading(step_ms, float(loss), own[0], delay_ms, self._loader.take(), own[1], on_cpu_ms))
+        loading_ms, started = self._loader.take()
+        self._laps.append(Reading(step_ms, float(loss), own[0], delay_ms, loading_ms, own[1], on_cpu_ms, started))
         self._mark_s, self._delayed_ms, self._on_cpu_s = now_s, delayed_ms, on_cpu_s
         self._forget_own()
 
@@ -161,6 +173,7 @@ class _CudaLap(NamedTuple):
     arrived: torch.cuda.Event | None
     waits: list[tuple[torch.cuda.Event, torch.cuda.Event]]  # before it arrived
     loading_ms: float
+    workers_started: int | None
 
 
 class CudaClock:
@@ -204,6 +217,10 @@ class CudaClock:
         """As a CpuClock's: by the host's clock, which may load while the device computes."""
         self._loader.add(ms)
 
+    def entered_loader(self, workers: int) -> None:
+        """As a CpuClock's."""
+        self._loader.enter(workers)
+
     def begin_step(self) -> None:
         """Nothing: what the host does between two steps is hidden, or else the device starves, which counts."""
 
@@ -211,7 +228,7 @@ class CudaClock:
         host_loss = torch.empty((), dtype=torch.float32, pin_memory=True)
         host_loss.copy_(loss, non_blocking=True)
         end = self._record()
-        self._laps.append(_CudaLap(self._mark, end, host_loss, self._arrived, self._waits, self._loader.take()))
+        self._laps.append(_CudaLap(self._mark, end, host_loss, self._arrived, self._waits, *self._loader.take()))
         self._mark = end
         self._forget_own()
 
@@ -229,7 +246,8 @@ class CudaClock:
         own_ms = math.nan
         if lap.arrived is not None:
             own_ms = lap.start.elapsed_time(lap.arrived) - sum(since.elapsed_time(to) for since, to in lap.waits)
-        return Reading(lap.start.elapsed_time(lap.end), float(lap.loss), own_ms, loading_ms=lap.loading_ms)
+        step_ms = lap.start.elapsed_time(lap.end)
+        return Reading(step_ms, float(lap.loss), own_ms, loading_ms=lap.loading_ms, workers_started=lap.workers_started)
 
     def _forget_own(self) -> None:
         self._arrived = self._waits_since = None

@@ -32,6 +32,7 @@ class Lap(msgspec.Struct, frozen=True, array_like=True):
     loading_ms: float | None = None  # in the loader; None where that is not timed
     own_run_delay_ms: float | None = None  # as run_delay_ms, of own_ms
     on_cpu_ms: float | None = None  # of `ms` on a core; None where nothing tells
+    workers_started: int | None = None  # by a loader that it entered anew; None where it entered none
 
 
 def told(ms: float) -> float | None:

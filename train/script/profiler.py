@@ -195,6 +195,11 @@ class StepProfiler:
         if not self._is_timing:
             self._note_loaded(ms)
 
+    @_never_raises
+    def _note_entered(self, workers: int) -> None:
+        if self._started and self._clock is not None:
+            self._clock.entered_loader(workers)
+
     def close(self) -> None:
         """End the run: the last rows, and on rank 0 the analysis and the report."""
         self._close("done", None)
@@ -256,7 +261,7 @@ class StepProfiler:
             )  # fmt: skip
         self._workers = OwnWorkers()
         self._clock = make_clock(membership.device)
-        self._waits = LoaderWaits(self._note_waited)
+        self._waits = LoaderWaits(self._note_waited, self._note_entered)
         if membership.size > 1:
             self._marks = mark_exchanges(self._clock.arrive, Waits(self._clock.begin_wait, self._clock.end_wait))
         elif membership.backend is not None:
@@ -323,8 +328,19 @@ class StepProfiler:
         assert self._clock is not None
         for _ in range(count):
             lap = self._clock.read()
-            figures = (lap.own_ms, lap.run_delay_ms, lap.loading_ms, lap.own_run_delay_ms, lap.on_cpu_ms)
-            self._laps.append(Lap(self._next_lap, lap.step_ms, lap.loss, *map(told, figures)))
+            self._laps.append(
+                Lap(
+                    self._next_lap,
+                    lap.step_ms,
+                    lap.loss,
+                    own_ms=told(lap.own_ms),
+                    run_delay_ms=told(lap.run_delay_ms),
+                    loading_ms=told(lap.loading_ms),
+                    own_run_delay_ms=told(lap.own_run_delay_ms),
+                    on_cpu_ms=told(lap.on_cpu_ms),
+                    workers_started=lap.workers_started,
+                )
+            )
             self._recent.append(self._laps[-1])
             self._next_lap += 1
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from omegaconf import OmegaConf
@@ -35,6 +35,8 @@ from scalescope.train.script import announce
 from scalescope.train.script.config import ScriptConfig
 from scalescope.train.script.exchange import Lap, Message
 from scalescope.train.script.membership import Membership
+
+_Figure = TypeVar("_Figure", int, float)
 
 
 class RunRecorder:
@@ -173,6 +175,7 @@ class RunRecorder:
             own_run_delay_ms=_all_told([lap.own_run_delay_ms for lap in known]),
             job_step_ms=self._job_steps.take(step, [lap.ms for lap in known]),
             on_cpu_ms=_all_told([lap.on_cpu_ms for lap in known]),
+            workers_started=_all_told([lap.workers_started for lap in known]),
         )
         self._writer.append(row)
         self._sinks.log(row)
@@ -293,7 +296,7 @@ def _as_dict(text: str) -> dict[str, Any]:
     return {str(key): value for key, value in config.items()}
 
 
-def _all_told(by_rank: Sequence[float | None]) -> list[float]:
+def _all_told(by_rank: Sequence[_Figure | None]) -> list[_Figure]:
     """Return every rank's figure; none where one rank has none."""
     told = [one for one in by_rank if one is not None]
     return told if len(told) == len(by_rank) else []

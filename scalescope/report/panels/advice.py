@@ -24,12 +24,13 @@ from scalescope.report.text.recurring import (
     recurring_clause,
     recurring_name,
     recurring_remedy,
+    remedy_of,
 )
 from scalescope.report.text.scaling.scaling_loss import NOT_THE_SCALING, speeds_alone
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.finding.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import has_upper_end, is_late
 from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.findings.of_rows.recurring import leads, place
@@ -95,11 +96,10 @@ def _recurring_row(found: RecurringSteps) -> list[Cell]:
     """Return what steps that recur cost in the mean of all, as a row of the table of findings."""
     low, high, share = found.longer_low_ms, found.longer_high_ms, found.mean_ms / found.longer_ms
     interval = None if low is None or high is None else f"{share * low:.2f} to {share * high:.2f}"
-    known = found.doing.remedy if found.doing is not None else None
-    cure = known if known is not None and known.cure == "collect_less" else Remedy(cure="do_less_often")
     return [
         recurring_name(found), found.rank, recurring_because(found), found.mean_ms, interval,
-        found.mean_ms / (found.usual_ms + found.mean_ms), "mean", recurring_remedy(found), cure_elsewhere(cure),
+        found.mean_ms / (found.usual_ms + found.mean_ms), "mean", recurring_remedy(found),
+        cure_elsewhere(remedy_of(found)),
     ]  # fmt: skip
 
 

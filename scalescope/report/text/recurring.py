@@ -10,7 +10,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import EXPOSED, GARBAGE, IDLE, IN_STEPS, TIMES_COMPUTE
-from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.finding import Finding, Remedy
 
 #: What a rank does in them, where a window shows that, in short.
 _DOES: dict[Code, str] = {
@@ -34,6 +34,9 @@ _LESS = {
     "(checkpoint_mode=background)",
     "validating_ms": "validate less often (validate_every), or on fewer samples (data.validation_samples)",
 }
+#: Who begins an epoch in them: what the loader does there costs so, and it need not.
+_ENTERED = "which is entered anew there"
+_STARTS = "which starts its workers anew there"
 #: Of the time that a step is longer by: what less than this makes is not named, and from the other on it is all.
 _MUCH, _ALL = 0.2, 0.9
 #: Lengths that are no further apart are one.
@@ -71,7 +74,7 @@ def _which(found: RecurringSteps) -> str:
 
 def _for_what(found: RecurringSteps) -> str:
     """Return what they do, and whose it is, in short; "" where nothing tells."""
-    if held := _for_the_loop(found):
+    if held := _for_the_loop(found) or _for_the_loader(found):
         return held
     doing = found.doing
     rank = found.rank if doing is None or doing.rank is None else doing.rank
@@ -96,6 +99,20 @@ def _for_the_loop(found: RecurringSteps) -> str:
     return f", for {what} before it" if held_ms >= _ALL * found.longer_ms else (
         f", {milliseconds(held_ms)} of it for {what} before it"
     )  # fmt: skip
+
+
+def _for_the_loader(found: RecurringSteps) -> str:
+    """Return what of it the host is in its loader, where that is much of it, and why that is so there; else ""."""
+    if not _waits_for_its_loader(found):
+        return ""
+    whose = "the loader" if found.rank is None else f"rank {found.rank}'s loader"
+    why = f", {_STARTS if found.workers_started else _ENTERED}" if found.loader_entered else ""
+    whole = found.loading_ms >= _ALL * found.longer_ms
+    return f", {'all' if whole else milliseconds(found.loading_ms)} of it in {whose}{why}"
+
+
+def _waits_for_its_loader(found: RecurringSteps) -> bool:
+    return found.loading_ms >= _MUCH * found.longer_ms
 
 
 def _longer(found: RecurringSteps) -> str:
@@ -163,13 +180,26 @@ def recurring_remedy(found: RecurringSteps) -> str:
     less = [what for ms, what in _LESS.items() if getattr(found, ms) >= _MUCH * found.longer_ms]
     if less:
         return listing(less)
-    known = found.doing.remedy if found.doing is not None else None
-    if known is not None and known.cure == "collect_less":
-        return cure_text(known)
+    cure = remedy_of(found)
+    if cure.cure == "collect_less":
+        return cure_text(cure)
+    step = f"every {ordinal(found.every)} step does"
+    if cure.cure == "keep_loader":
+        beside = "" if found.loading_ms >= _ALL * found.longer_ms else f"; and see what else {step}, such as validation"
+        return f"{cure_text(cure)}{beside}"
     return (
-        f"see what every {ordinal(found.every)} step does beside training (validation, saving, logging, "
+        f"see what {step} beside training (validation, saving, logging, "
         "loading several batches at once), and do it less often or in the background"
     )
+
+
+def remedy_of(found: RecurringSteps) -> Remedy:
+    """Return the cure of what they do, as far as anything tells that."""
+    known = found.doing.remedy if found.doing is not None else None
+    if known is not None and known.cure == "collect_less":
+        return known
+    entered = found.loader_entered and not _for_the_loop(found) and _waits_for_its_loader(found)
+    return Remedy(cure="keep_loader" if entered else "do_less_often")
 
 
 def pace(found: RecurringSteps) -> float:

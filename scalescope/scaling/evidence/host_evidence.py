@@ -57,6 +57,7 @@ class Loading(msgspec.Struct, frozen=True):
     annotation: str
     ns: PerStep
     count: int  # in all steps
+    counts: PerStep = ()  # that begin in each
 
 
 class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,7 +233,8 @@ def _loadings(host: HostTimeline, loading: Intervals) -> tuple[Loading, ...]:
         own = rows[spans.name[rows] == name]
         ns = np.zeros(len(host), np.int64)
         np.add.at(ns, step[own], spans.end[own] - spans.start[own])
-        found.append(Loading(host.names[name], tuple(ns.tolist()), int(own.size)))
+        counts = np.bincount(step[own], minlength=len(host))
+        found.append(Loading(host.names[name], tuple(ns.tolist()), int(own.size), tuple(counts.tolist())))
     return tuple(sorted(found, key=lambda one: -sum(one.ns)))
 
 

@@ -53,6 +53,7 @@ Cure = Literal[
     "prepare_ahead",  # in the loader's processes, what the loop's thread makes of a batch
     "launch_apart",  # in a process of its own, what another thread of this one launches
     "hand_over_less",  # batches of workers that rest: it is taking them over that costs
+    "keep_loader",  # what is entered anew at each epoch's begin starts its workers, and has no batch ready
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
     "find_wait",  # of a host that sleeps at a place

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from scalescope.records.operations import bus_factor
 from scalescope.scaling.answer_rows import Collective, RankSplit, StepSplit, StoodStill
 from scalescope.scaling.evidence.gaps import PlacedGaps
+from scalescope.scaling.rank.annotations.loading import from_workers
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.ranks.matching import Match
@@ -44,6 +45,7 @@ def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> 
         host_pace=_pace(summary, number),
         operators=_operators(summary, number),
         stood=_stood(summary, number, part.window),
+        batches=_batches(summary, number),
     )
 
 
@@ -61,6 +63,19 @@ def _operators(summary: RankSummary, number: int) -> int | None:
     if host is None:
         return None
     return next((count for step, count in zip(host.steps, host.counts, strict=False) if step == number), None)
+
+
+def _batches(summary: RankSummary, number: int) -> int | None:
+    """Return how often a rank asks for a batch of worker processes in the step of this number; None where it does not.
+
+    At an epoch's end it asks once more, in vain.
+    """
+    host = summary.host_evidence
+    if host is None or number not in host.steps:
+        return None
+    at = host.steps.index(number)
+    asked = [one.counts[at] for one in host.loading if one.counts and from_workers(one.annotation)]
+    return sum(asked) if asked else None
 
 
 def _stood(summary: RankSummary, number: int, window_ns: int) -> StoodStill | None:

@@ -65,6 +65,11 @@ CURES: dict[Cure, CureText] = {
         "num_workers=0 where a batch is quick to make; few large tensors a batch, not many small ones; batches that "
         "are made once and kept in memory",
     ),
+    "keep_loader": CureText(
+        "keep the loader's workers from one epoch to the next",
+        "DataLoader(persistent_workers=True), of a loader that is made once; where its workers are kept already, "
+        "longer epochs, or one sampler over several",
+    ),
     "load_faster": CureText(
         "make batches faster than the job takes them",
         "more loader workers where cores are left for them; smaller images, or decoding on the device",

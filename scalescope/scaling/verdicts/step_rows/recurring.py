@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
+from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.verdicts.step_rows.regular import LEAST_TIMES, StepSeries, beside_neighbours, regular
 
@@ -102,6 +104,7 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
     first, rank = _begun(late, phase)
     whose = np.flatnonzero(late.any(axis=0)).tolist() if rank is None else [rank]
     each = _longer_each(numbers, times, excess, late, whose)
+    entered = _entered([*rows, *profiled], found)
     # in the mean, or one that takes twice as long now and then would not count in what they cost
     longer, half = statistics.fmean(each), half_of_mean(each)
     return RecurringSteps(
@@ -116,6 +119,9 @@ def _of_one_period(rows: Sequence[StepRow], profiled: Sequence[StepRow]) -> Recu
         mean_ms=longer / every,
         saving_ms=_mean_of([row.saving_ms for row in rows if row.step % every == phase]),
         validating_ms=_mean_of([row.validating_ms for row in rows if row.step % every == phase]),
+        loading_ms=min(longer, _longer_loading_ms(rows, found)),
+        loader_entered=entered is not None,
+        workers_started=entered or 0,
     )
 
 
@@ -133,6 +139,47 @@ def _is_often_enough(unprofiled: NDArray[np.int64], told: NDArray[np.int64], fou
 def _mean_of(times: Sequence[Sequence[float]]) -> float:
     """Return the mean of steps' longest ranks, ms, for which the others wait; one that was not timed had none."""
     return statistics.fmean(max(one, default=0.0) for one in times)
+
+
+def _longer_loading_ms(rows: Sequence[StepRow], found: tuple[int, int]) -> float:
+    """Return how much longer hosts are in their loaders there than in a typical other step.
+
+    By the rank that is longest; nothing where a row does not tell it.
+    """
+    every, phase = found
+    if not all(row.loading_ms for row in rows):
+        return 0.0
+    there = [max(row.loading_ms) for row in rows if row.step % every == phase]
+    others = [max(row.loading_ms) for row in rows if row.step % every != phase]
+    return max(0.0, statistics.fmean(there) - statistics.median(others)) if there and others else 0.0
+
+
+def _entered(rows: Sequence[StepRow], found: tuple[int, int]) -> int | None:
+    """Return how many workers a rank's loader starts that is entered anew in each of these steps and in no other; None
+    where it is not so, or rows do not tell.
+    """
+    every, phase = found
+    there = [row.workers_started for row in rows if row.step % every == phase]
+    if not there or not all(there) or any(row.workers_started for row in rows if row.step % every != phase):
+        return None
+    return min(max(one) for one in there)
+
+
+def with_epochs_of_traces(found: RecurringSteps | None, steps: Sequence[StepSplit]) -> RecurringSteps | None:
+    """Return steps that recur with that a loader is entered anew there, where traces of the profiled ones among them
+    tell it, and rows do not: each rank asks once more for a batch than in any other step, since an epoch ends there.
+    """
+    if found is None or found.loader_entered or not found.loading_ms:
+        return found
+    whole = [one for one in steps if not one.open_ended]
+    asked = {True: [one.batches for one in whole if found.begins_in(one.step)],
+             False: [one.batches for one in whole if not found.begins_in(one.step)]}  # fmt: skip
+    usual = set(asked[False])
+    if len(usual) != 1 or None in usual or not asked[True]:
+        return found
+    more = usual.pop() or 0
+    entered = all(count == more + 1 for count in asked[True])
+    return msgspec.structs.replace(found, loader_entered=True) if entered else found
 
 
 def longer_at(rows: Sequence[StepRow], like: RecurringSteps) -> list[float]:

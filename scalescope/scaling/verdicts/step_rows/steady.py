@@ -27,7 +27,7 @@ from scalescope.scaling.verdicts.step_rows.late import last_in_steps, late_rank
 from scalescope.scaling.verdicts.step_rows.later import ranks_in_steps
 from scalescope.scaling.verdicts.step_rows.loading import loading_in_steps
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
-from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
+from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps, with_epochs_of_traces
 from scalescope.scaling.verdicts.step_rows.uneven import uneven_steps
 
 #: So many steps right behind a window may be of batches that were made meanwhile, where they take less than this share
@@ -74,7 +74,8 @@ class MeasuredSteps(msgspec.Struct, frozen=True):
 def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> MeasuredSteps:
     """Return the steps that tell a job's measured step; of steps that grow, as they are near those that were recorded.
 
-    All steady ones that no profiler records are, but for such as are longer every so often, and for no loader's sake.
+    All steady ones that no profiler records are, but for such as are longer every so often, and for no loader's sake
+    but that it is entered anew: making batches faster shortens none of those.
     """
     steady: Sequence[StepRow] = _without_batches_in_stock(rows)
     profiled = [row for row in rows if row.phase == "profile"]
@@ -83,7 +84,7 @@ def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> Mea
     if growing is not None:
         steady = without_growth(steady, growing, statistics.fmean(recorded or [row.step for row in steady]))
     long, every = long_steps(steady), steady
-    if long is None or long.cause is None:
+    if long is None or long.cause is None or (often is not None and often.loader_entered):
         recurring = often if growing is None else recurring_steps(steady, profiled)
         steady = [row for row in steady if not _is_one_of(recurring, row.step)]
         long = long_steps(steady)
@@ -121,7 +122,8 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     _add_core_waits(analysis, rows)
     measured = measured_steps(rows, [one.step for one in analysis.steps])
     steady = measured.steady
-    analysis.growing, analysis.recurring = measured.growing, measured.recurring
+    analysis.growing = measured.growing
+    analysis.recurring = with_epochs_of_traces(measured.recurring, analysis.steps)
     if analysis.growing is not None:
         add_part(analysis)
     window = None
