@@ -8,7 +8,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding.figures import EXPOSED_TRANSFER, MAY_BE_OTHERS
 from scalescope.scaling.finding.finding import Finding
-from scalescope.scaling.finding.kinds import is_of_all_alike, is_within_noise
+from scalescope.scaling.finding.kinds import is_of_all_alike, is_of_resting_workers, is_within_noise
 from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.findings.of_rows.recurring import place
 
@@ -67,6 +67,8 @@ def _why_behind(entry: Finding | RecurringSteps) -> str:
         return "what is in a few steps alone"
     if entry.at_most:
         return "bounds (at most)"
+    if is_of_resting_workers(entry):
+        return "what taking ready batches over costs"
     if any(row.name == MAY_BE_OTHERS for row in entry.evidence):
         return "what may in part have other causes"
     if is_within_noise(entry):

@@ -139,10 +139,11 @@ def weight(finding: Finding, *, in_range: bool = False) -> float:
     with: what is sure of them counts in full, and half of the rest. `in_range`: of the step as run a range alone is
     known. Then the interval is wide for what recording costs, and not for what can be had: its middle counts in full.
     What of a cost may as well have other reasons counts for nothing. Of what is made of batches nobody knows either how
-    much can be had.
+    much can be had, nor of taking those over that are ready: no more workers take any of it away, and a loop that makes
+    its batches itself pays for that.
     """
     ms = own_ms(finding)
-    if finding.code == "batch_preparation":
+    if finding.code == "batch_preparation" or is_of_resting_workers(finding):
         return ms / 2
     if finding.at_most and any(row.name == MAY_WAIT for row in finding.evidence):
         return ms  # lost it is, to one of two causes
@@ -164,10 +165,12 @@ def _expected_ms(bound: Finding) -> float:
 
 
 def are_little_at_most(findings: Sequence[Finding], step_ms: float, *, on_cpus: bool = False) -> bool:
-    """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is its
-    compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
-    What one rank has, or is counted, or ranks send, is there all the same. On CPUs what noise may have made, and is as
-    little, is said behind it, too, and what all ranks have for sure of a hundredth or two.
+    """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is
+    its compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes
+    behind it. So does what hosts are in their loaders for as little, whose workers rest: as far as batches are
+    ready that is taking them over, which any loop with workers has. What one rank has, or is counted, or ranks
+    send, is there all the same. On CPUs what noise may have made, and is as little, is said behind it, too, and
+    what all ranks have for sure of a hundredth or two.
 
     Where `nothing` is among them and tells a needless width, or an unfused optimizer, that is a bound, too, and what
     weighs less goes behind it.
@@ -225,7 +228,7 @@ def is_trifle_on_cpus(ms: float, step_ms: float) -> bool:
 
 def _is_little(one: Finding, little_ms: float) -> bool:
     bound = one.at_most and one.code in _AROUND_COMPUTE and one.rank is None and not is_certain(one)
-    return bound and weight(one) < little_ms
+    return (bound or is_of_resting_workers(one)) and weight(one) < little_ms
 
 
 def behind_what_is_known(findings: Sequence[Finding], step_ms: float, waited_ms: float = 0.0) -> list[Finding]:
@@ -329,6 +332,14 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
     return sorted(findings, key=key)
 
 
+def reordered(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of which some cost otherwise than they did, most costly first, behind what says that none is
+    the step's fault: whether that holds is known once all costs are.
+    """
+    first = [one for one in findings if one.code == "nothing"]
+    return [*first, *ranked([one for one in findings if one.code != "nothing"])]
+
+
 def _is_no_fault_either(one: Finding) -> bool:
     """Tell whether it is what all ranks do alike as well, where nobody is to blame: the costlier one comes first."""
     return one.code in COMPUTED_BY_ALL or is_of_resting_workers(one)
@@ -345,6 +356,7 @@ def as_costly(findings: Sequence[Finding]) -> Finding | None:
     """Return the second finding where it may as well be the first: each one's cost lies in the other's interval.
 
     Where hosts compute, what they do between operators is none beside a cause that is no bound: any eager step has it.
+    Nor is taking batches over that workers have ready: any loop with workers has that.
     """
     first = next(iter(findings), None)
     known = first is not None and not first.at_most
@@ -354,7 +366,8 @@ def as_costly(findings: Sequence[Finding]) -> Finding | None:
     if is_within_noise(first) or is_within_noise(second) or (first.low_ms or 0.0) <= 0:
         return None  # that it may cost nothing says more
     alike = _may_cost(first, second.ms) and _may_cost(second, first.ms)
-    return second if alike and not is_all_of_it(second) else None  # which is no cause
+    no_cause = is_all_of_it(second) or is_of_resting_workers(second)
+    return second if alike and not no_cause else None
 
 
 def _is_launching_of_hosts(one: Finding) -> bool:

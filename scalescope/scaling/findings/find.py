@@ -49,6 +49,8 @@ from scalescope.scaling.findings.hosts.worker_cores import as_one_of_workers
 from scalescope.scaling.findings.in_range import hold, is_range
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.of_rows.not_late import may_be_ruled_out
+from scalescope.scaling.findings.of_rows.own_workers import within_their_workers
+from scalescope.scaling.findings.of_rows.timed_loading import within_timed_loading
 from scalescope.scaling.findings.one_block import with_blocks
 from scalescope.scaling.findings.prices.balanced_experts import bound_experts
 from scalescope.scaling.findings.prices.late_together import alike_as_one
@@ -146,6 +148,8 @@ def find(scene: Scene) -> list[Finding]:
     found = ranked([*found, *unsteady(scene, found)], in_range=in_range)
     told = [nothing(scene, found), *found]
     on_cpus = scene.analysis.activity == "cpu"
-    # the job's own steps may yet tell that a rank is not late; where they do not, `keep` takes `nothing` away
-    lasting = [one for one in told if not (on_cpus and may_be_ruled_out(one))]
+    # the job's own steps may yet tell that a rank is not late, or what loading costs; where they do not, `keep` takes
+    # `nothing` away
+    lasting = within_timed_loading(within_their_workers(told, scene.analysis), scene.analysis)
+    lasting = [one for one in lasting if not (on_cpus and may_be_ruled_out(one))]
     return told if are_little_at_most(lasting, scene.step_ms, on_cpus=on_cpus) else found

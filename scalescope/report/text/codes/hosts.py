@@ -42,7 +42,7 @@ from scalescope.scaling.finding.figures import (
     WORKERS_CORES,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
-from scalescope.scaling.finding.kinds import is_of_one_step
+from scalescope.scaling.finding.kinds import is_of_one_step, is_of_resting_workers
 from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, ON_CPU
 from scalescope.scaling.findings.of_rows.own_workers import waits_for_workers
 
@@ -124,6 +124,8 @@ def _shared_with_workers(finding: Finding) -> str:
         f"{counted(round(ranks.value), 'rank')} and the loader's workers share {counted(round(cores.value), 'core')}"
     )
     used = row_of(finding, WORKERS_CORES)
+    if used is not None and used.value is not None and is_of_resting_workers(finding):
+        return f"; the loader's workers rest: they use {figure(used.value, 2)} of {counted(round(cores.value), 'core')}"
     if used is not None and used.value is not None:
         more = row_of(finding, MAY_BE_OTHERS)
         part = f", which may be {milliseconds(more.ms)} of it" if more is not None and more.ms else ""

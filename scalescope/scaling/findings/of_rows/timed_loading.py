@@ -14,7 +14,7 @@ from scalescope.scaling.answer_steps import CoreWaits, LoadingInSteps
 from scalescope.scaling.finding.figures import LOADED, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, STEADY_STEPS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import is_late, is_now_and_then, is_of_one_step, is_of_steady_steps
-from scalescope.scaling.finding.order import own_ms, ranked
+from scalescope.scaling.finding.order import own_ms, ranked, reordered
 from scalescope.scaling.findings.prices.may_go import may_go_ms
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.rank.loading_names import is_known_loader
@@ -37,7 +37,7 @@ def within_timed_loading(findings: Sequence[Finding], analysis: RunAnalysis) -> 
     if times is None or times.loading is None or not _is_all(times.loading, analysis):
         return list(findings)
     told = [_within(one, times.loading, times.core_waits) for one in findings]
-    return ranked(told) if any(one is not own for one, own in zip(told, findings, strict=True)) else told
+    return reordered(told) if any(one is not own for one, own in zip(told, findings, strict=True)) else told
 
 
 def _is_all(loading: LoadingInSteps, analysis: RunAnalysis) -> bool:
