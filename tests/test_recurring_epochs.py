@@ -49,10 +49,11 @@ def test_workers_that_each_epoch_starts_anew_are_told_with_what_hosts_are_in_the
     there = "72.0 ms of it in the loader, which starts its workers anew there"
     assert recurring_clause(recurs) == f"{LONGER}, {there}: 11.9 ms a step in the mean"
     advice = recurring_advice(recurs)
-    assert advice.startswith("keep the loader's workers from one epoch to the next; and see what else every 15th step")
+    keep = "keep the loader's workers from one epoch to the next (persistent_workers=True)"
+    assert advice.startswith(f"{keep}; and see what else every 15th step does")
     run = run_answer("r", 2)
     run.recurring = recurs
-    assert any("persistent_workers=True" in str(row[-1]) for row in findings_table(run).rows)
+    assert any("of a loader that is made once" in str(row[-1]) for row in findings_table(run).rows)
     all_of_it = found(180.0, 178.0, started=[2, 2])
     assert ", all of it in the loader, which starts its workers anew there: " in recurring_clause(all_of_it)
     assert "see what" not in recurring_advice(all_of_it)

@@ -18,8 +18,9 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits, LateInSteps
-from scalescope.scaling.finding.figures import LOADED, LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO
+from scalescope.scaling.finding.figures import LOADED, LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, WORKERS_CORES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.order import are_little_at_most
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.timed_loading import with_timed_loading, within_timed_loading
 from tests.test_compare_alone import loading
@@ -167,6 +168,22 @@ def test_hosts_that_load_next_to_nothing_or_are_known_to_load_are_told_of_once(t
     assert because(found) == "in the mean of 34 steps the hosts are in their loaders for 20.1 ms"
     little = run_of(tmp_path / "little", [1.0, 1.0], 1.0)
     assert with_timed_loading([], little) == []
+
+
+def test_batches_that_are_ready_are_no_fault_by_all_steps_either(tmp_path: Path) -> None:
+    """Of workers that are known to rest *loading data costs 4.1 ms* led by all steps alone, of 69."""
+    analysis = run_of(tmp_path / "run", [4.0, 4.0], 1.0)
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, fraction=None, backed="none")
+    figures = {"ranks": 2.0, WORKERS_CORES: 0.1}
+    rests = tuple(EvidenceRow(kind="figure", name=name, value=value) for name, value in figures.items())
+    known = Finding(
+        code="data_loading", ms=1.0, low_ms=0.8, high_ms=1.2, fraction=0.01, backed="replay", evidence=rests
+    )
+    first, found = with_timed_loading([nothing, known], analysis)
+    assert first == nothing and found.ms == pytest.approx(4.1, abs=0.1)
+    assert are_little_at_most([first, found], 69.0, on_cpus=True)
+    (found,) = with_timed_loading([nothing, replace(known, evidence=())], analysis)
+    assert found.ms == pytest.approx(4.1, abs=0.1) and not are_little_at_most([found], 69.0, on_cpus=True)
 
 
 def test_a_late_rank_that_loads_longer_in_all_steps_does_so_though_no_window_shows_it(tmp_path: Path) -> None:

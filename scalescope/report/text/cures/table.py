@@ -66,7 +66,7 @@ CURES: dict[Cure, CureText] = {
         "are made once and kept in memory",
     ),
     "keep_loader": CureText(
-        "keep the loader's workers from one epoch to the next",
+        "keep the loader's workers from one epoch to the next (persistent_workers=True)",
         "DataLoader(persistent_workers=True), of a loader that is made once; where its workers are kept already, "
         "longer epochs, or one sampler over several",
     ),

@@ -11,9 +11,15 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits, LoadingInSteps
-from scalescope.scaling.finding.figures import LOADED, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, STEADY_STEPS
+from scalescope.scaling.finding.figures import LOADED, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, STEADY_STEPS, WORKERS_CORES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding.kinds import is_late, is_now_and_then, is_of_one_step, is_of_steady_steps
+from scalescope.scaling.finding.kinds import (
+    is_late,
+    is_now_and_then,
+    is_of_one_step,
+    is_of_resting_workers,
+    is_of_steady_steps,
+)
 from scalescope.scaling.finding.order import own_ms, ranked, reordered
 from scalescope.scaling.findings.prices.may_go import may_go_ms
 from scalescope.scaling.findings.shares import bounded_means
@@ -23,6 +29,8 @@ from scalescope.scaling.rank.loading_names import is_known_loader
 _ALL_OF_IT = 0.8
 #: What all hosts load for in all steps is told where it is so much of the mean step.
 _SHARE = 0.05
+#: What tells of a finding that its workers rest.
+_OF_RESTING = ("ranks", WORKERS_CORES)
 #: Less than so much of its cost is no other figure.
 _AS_MUCH = 0.01
 
@@ -88,7 +96,7 @@ def with_timed_loading(findings: Sequence[Finding], analysis: RunAnalysis) -> li
 
     Of hosts that compute: those that launch for a device may load meanwhile. While a window is made ready workers make
     batches ahead, and in its few steps these are taken: of loading for half of each step *8.7 ms of the only step that
-    is recorded whole* was told.
+    is recorded whole* was told. Of workers that a window tells to rest the same holds here.
     """
     loading = analysis.step_times.loading if analysis.step_times is not None else None
     if loading is None or analysis.activity != "cpu" or not loading.steps or not analysis.ranks:
@@ -99,6 +107,7 @@ def with_timed_loading(findings: Sequence[Finding], analysis: RunAnalysis) -> li
     if any(is_late(one) or (one.high_ms or 0.0) >= loading.shortest_low_ms for one in known if not is_of_one_step(one)):
         return list(findings)
     remedy = next((one.remedy for one in known if one.remedy is not None), None)
+    rest_of_them = next((one for one in known if is_of_resting_workers(one)), None)
     found = Finding(
         code="data_loading",
         ms=statistics.fmean(loading.by_rank_ms),
@@ -110,10 +119,12 @@ def with_timed_loading(findings: Sequence[Finding], analysis: RunAnalysis) -> li
                 kind="figure", name=LOADED, ms=statistics.fmean(loading.by_rank_ms), value=float(loading.steps)
             ),
             EvidenceRow(kind="figure", name=STEADY_STEPS, ms=loading.mean_step_ms),
+            *(row for row in (rest_of_them.evidence if rest_of_them else ()) if row.name in _OF_RESTING),
         ),
         remedy=remedy or Remedy(cure="load_faster" if analysis.worker_times else "load_ahead"),
         backed="measured",
     )
+    nothing = [one for one in findings if one.code == "nothing" and rest_of_them is not None]
     rest = [one for one in findings if one not in known and one.code != "nothing"]
     unpriced = [one for one in rest if one.ms is None]
-    return [*ranked([found, *(one for one in rest if one.ms is not None)]), *unpriced]
+    return [*nothing, *ranked([found, *(one for one in rest if one.ms is not None)]), *unpriced]
