@@ -105,6 +105,10 @@ IN_JAX: dict[Cure, CureText] = {
         "load batches ahead, in processes of their own",
         "grain or tf.data with worker processes; jax.device_put of the next batch before this step is awaited",
     ),
+    "keep_loader": CureText(
+        "keep the loader's workers from one epoch to the next",
+        "one iterator over all epochs: grain or tf.data with repeat(), made once",
+    ),
     "prepare_ahead": CureText(
         "prepare batches in the loader's workers, if that is what the ranks do there",
         "transforms in grain's or tf.data's workers; what is the same in each epoch once, ahead of training",
