@@ -279,12 +279,16 @@ def run_with_traces(path: Path, job: Path) -> tuple[RunFolder, set[int]]:
     return folder, {one.step for one in explain_run(job, jobs=1).analysis.steps}
 
 
-def run_with_steps(path: Path, job: Path, steady_ms: float, profiled_ms: float) -> Path:
-    """Write a run of two ranks with a job's traces, whose untraced steps and profiled ones are so long; return it."""
+def run_with_steps(path: Path, job: Path, steady_ms: float, profiled_ms: float, after: float = 1.0) -> Path:
+    """Write a run of two ranks with a job's traces, whose untraced steps and profiled ones are so long; return it.
+
+    `after`: those after the window take so many times as long as those before it.
+    """
     folder, recorded = run_with_traces(path, job)
     with folder.step_writer() as rows:
         for step in range(max(recorded) - 40, max(recorded) + 20):
-            ms = profiled_ms if step in recorded else steady_ms + 0.001 * (step % 3)
+            steady = (after if step > max(recorded) else 1.0) * steady_ms + 0.001 * (step % 3)
+            ms = profiled_ms if step in recorded else steady
             phase: StepPhase = "profile" if step in recorded else "steady"
             rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))
     return path

@@ -45,12 +45,15 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.fixture(scope="module", params=["cpu_ddp_n2", "cpu_tiny_buckets_n2", "cpu_now_and_then_n2"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of real traces whose own steps take four fifths of the profiled ones: what is told is without recording."""
+    """A run of real traces whose own steps take four fifths of the profiled ones: what is told is without recording.
+
+    Those after the window are longer than those before it, so that none of them tells what it did.
+    """
     job = DATA / request.param
     (plain,) = analyze([job], jobs=1)
     assert isinstance(plain, RunAnalysis) and plain.replay is not None
     traced = plain.replay.traced_ms
-    path = run_with_steps(tmp_path_factory.mktemp("run") / "run", job, 0.8 * traced, traced)
+    path = run_with_steps(tmp_path_factory.mktemp("run") / "run", job, 0.8 * traced, traced, after=1.12)
     analyze([path], jobs=1)
     return path
 

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.as_run.recording import as_run_sentence, recording_ms, slower_by
 from scalescope.report.as_run.shown import is_as_measured, is_shown_alone, step_of_job
-from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
+from scalescope.report.drawing.numbers import (
+    READS_AS_ZERO_MS,
+    capitalized,
+    figure,
+    listing,
+    milliseconds,
+    ordinal,
+    percent,
+)
 from scalescope.report.replayed import Replayed, fewer_replayed, long_among
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
@@ -14,6 +22,7 @@ from scalescope.scaling.as_run.of_job import beyond_the_job_ms
 from scalescope.scaling.finding.kinds import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import (
     contradict,
+    is_longer_recorded,
     is_of_other_steps,
     is_unlike,
     longer_for_long_ones_ms,
@@ -77,13 +86,30 @@ def _of_how_many(run: RunAnalysis, fewer: Replayed | None) -> str:
     return f" Figures are of {fewer.steps} of the {fewer.of} profiled steps{why}."
 
 
+def longer_recorded_sentences(run: RunAnalysis) -> str:
+    """Return that recording made its steps longer, and not the machine, and what is told of them therefore; or ""."""
+    found = run.step_times.longer_recorded if run.step_times is not None else None
+    if found is None or not is_longer_recorded(run):
+        return ""
+    beside = list(dict.fromkeys((milliseconds(found.before_ms), milliseconds(found.after_ms))))
+    text = (
+        f"Recorded steps took {milliseconds(found.recorded_ms)}, those before and after them {listing(beside)}: "
+        "recording made them longer, most likely by fresh memory pages, and the machine was steady"
+    )
+    told = run.as_run
+    if told is not None and told.slowed_ms >= READS_AS_ZERO_MS:
+        return f"{text}. So operators are told at the pace of the others, {milliseconds(told.slowed_ms)} a step less."
+    share = percent(min(1.0, found.beside_ms / found.recorded_ms), 0)
+    return f"{text}. Of what is told of operators, about {share} is theirs in other steps."
+
+
 def unlike_sentence(run: RunAnalysis, where: str) -> str:
     """Return a warning where the profiled steps are not like the measured ones; empty where they are.
 
     `where`: what ran them, in words.
     """
     times = run.step_times
-    if times is None or not _is_unlike(run) or is_as_measured(run):
+    if times is None or not _is_unlike(run) or is_as_measured(run) or is_longer_recorded(run):
         return ""  # the step as run is like the measured one, and says what recording costs the profiled ones
     paced = is_shown_alone(run) and not contradict(run) and _is_at_pace_of_job(run, run.as_run)
     if any(is_of_steady_steps(one) for one in run.findings[:1]):  # whose mean is told, and is no median of either

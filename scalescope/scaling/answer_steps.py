@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from scalescope.records.steps.longer_recorded import LongerRecorded
 from scalescope.records.steps.recording import WhyFewer
 from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.finding.finding import Finding
@@ -255,6 +256,8 @@ class StepTimes(msgspec.Struct, kw_only=True):
     apart: StepsApart | None = None  # of CPUs; None: rows do not tell
     loading: LoadingInSteps | None = None  # None: rows do not tell
     hosts: list[HostTime] = []  # by rank, of the profiled steps; empty: rows do not tell
+    #: None: recorded steps are not longer, the steps before and after them differ, or rows do not tell.
+    longer_recorded: LongerRecorded | None = None
 
     def __post_init__(self) -> None:
         """Tell it of answers that were written before it was a field of theirs, too."""

@@ -25,7 +25,7 @@ from scalescope.report.sentences import (
     level_of,
 )
 from scalescope.report.shares import EXPOSED_COMMUNICATION
-from scalescope.report.steadiness import uneven_sentence
+from scalescope.report.steadiness import longer_recorded_sentences, uneven_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.growing import growing_advice, growing_clause
 from scalescope.report.text.longer import longer_sentence, usual_sentences
@@ -164,7 +164,10 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         tuple(told.explained),
         told.advice,
         tuple(notes),
-        (*(one for one in (why_one_is_unsteady(run),) if one in told.explained), *cautions_of([run])),
+        (
+            *(one for one in (why_one_is_unsteady(run), longer_recorded_sentences(run)) if one in told.explained),
+            *cautions_of([run]),
+        ),
         told.begins_on,
     )
 
@@ -330,6 +333,8 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
         cause = cause_of_unsteadiness([run])
         told.headline = f"the machine was unsteady{cause}. Of the profiled steps alone: {told.headline}"
         told.explained[:0] = [one for one in (why_one_is_unsteady(run), capitalized(against)) if one]
+    elif longer := longer_recorded_sentences(run):
+        told.explained.insert(0, longer)
     elif was_unsteady(run):
         sure = _BY_TURNS if any(map(makes_steps_differ, run.findings[:1])) else _SURE_ALL_THE_SAME
         told.explained.insert(0, _NOTHING_ALL_THE_SAME if leaves_nothing_to_doubt(run) else sure)

@@ -218,6 +218,8 @@ def _terms_tell_more(
         return False
     if untraced.source != "given" and most - least > replays.at(terms.low) - replays.at(terms.high):
         return True
+    if untraced.agrees and most < replays.at(terms.high):
+        return True  # no cost of recording is what the window's steps are longer by
     return least < traced_ns < most and (shortest > least or replays.at(terms.high) > least)
 
 
@@ -225,15 +227,16 @@ def _at_pace_of_job(replays: Replays, terms: RecordingTerms, untraced: Untraced)
     """Return replays whose operators are as quick as in the job's own steps, where the window's typical one is longer.
 
     What a window records takes memory amid the activations, whose pages are fresh ones in each step: operators that
-    fill them take longer. A step longer than the typical one stays so. Own steps that differ by more tell nothing.
+    fill them take longer. A step longer than the typical one stays so. Own steps that differ by more tell nothing,
+    unless those right before and after the window agree.
     """
     beside, own = untraced.step_ms, 1e6 * untraced.pace_ms
-    if beside.half > BY_FRESH_PAGES * beside.value:
+    if beside.half > BY_FRESH_PAGES * beside.value and not untraced.agrees:
         return replays
     slowed = replays.at(terms.likely)
     steps = [statistics.fmean(of_ranks) for of_ranks in zip(*simulate_steps(replays.graph).values(), strict=False)]
     typical = statistics.median(steps) - (replays.at(0.0) - slowed)
-    if typical > (1 + BY_FRESH_PAGES) * 1e6 * beside.value:
+    if typical > (1 + BY_FRESH_PAGES) * 1e6 * beside.value and not untraced.agrees:
         return replays
     # the typical one becomes as long as the shorter of both, and the mean no shorter than one of the job's own
     mean = own + 1e6 * untraced.longer_ms

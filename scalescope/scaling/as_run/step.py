@@ -148,10 +148,11 @@ def _steps_ms(replayer: Replayer, once: OnceSteps | None) -> list[float]:
 def mark_unsteady(analysis: RunAnalysis) -> None:
     """Say that the machine was unsteady where a run's own untraced steps contradict its traces.
 
-    Those beside the window do, or all of them: the profiled ones are longer by far more than recording costs.
+    Those beside the window do, or all of them: the profiled ones are longer by far more than recording costs. Where
+    those before and after it agree it is the window that made them so.
     """
     as_run, times = analysis.as_run, analysis.step_times
-    if as_run is None or times is None:
+    if as_run is None or times is None or times.longer_recorded is not None:
         return
     if as_run.own_steps_contradict or _longer_than_recorded(as_run, times):
         analysis.step_times = msgspec.structs.replace(times, unsteady=True)

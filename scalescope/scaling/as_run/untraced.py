@@ -20,12 +20,13 @@ from scalescope.records.console import counted
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.longer_recorded import longer_recorded
 from scalescope.records.steps.recording import UntracedSteps, untraced_steps, window_facts
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.verdicts.step_rows.growing import growing_rows, without_growth
-from scalescope.scaling.verdicts.step_rows.steady import measured_steps
+from scalescope.scaling.verdicts.step_rows.steady import MeasuredSteps, measured_steps
 
 #: What a step is known to be, where it is given as one number.
 _GIVEN_SPREAD = 0.01
@@ -74,9 +75,22 @@ def untraced_of_run(path: Path, steps: Sequence[int] | None = None) -> Untraced 
     if near is None:
         return near
     own = measured_steps(rows, steps)
-    near = msgspec.structs.replace(near, recurring=own.recurring)
+    apart = longer_recorded(own.steady, _recorded(folder, rows, steps, own)) if on_cpu and own.growing is None else None
+    near = msgspec.structs.replace(near, recurring=own.recurring, agrees=apart is not None)
     steady = [row.length_ms for row in own.steady]
     return msgspec.structs.replace(near, job_ms=statistics.median(steady)) if alone and steady else near
+
+
+def _recorded(folder: RunFolder, rows: Sequence[StepRow], steps: Sequence[int], own: MeasuredSteps) -> list[StepRow]:
+    """Return the rows of a window without the steps that were thrown away, and those that are longer every so often."""
+    try:
+        facts = folder.read_recording()
+    except UserError:
+        facts = None  # the analysis says so itself
+    kept = {step for window in (facts.windows if facts is not None else ()) for step in window.steps}
+    chosen = [row for row in rows if row.step in set(steps) and row.phase == "profile"]
+    chosen = [row for row in chosen if row.step in kept] or chosen
+    return [row for row in chosen if own.recurring is None or not own.recurring.has(row.step)] or chosen
 
 
 def _last_window(rows: Sequence[StepRow]) -> list[int]:

@@ -17,6 +17,7 @@ class Untraced(msgspec.Struct, frozen=True):
     job_ms: float | None = None  # the median of all steady steps, where `step_ms` is of those beside the window
     recurring: RecurringSteps | None = None  # the job's that are longer every so often, which are in neither
     once: OnceSteps | None = None  # steps of the window that came once, which are in neither
+    agrees: bool = False  # before and after the window: what recorded steps are longer by is the window's doing
     longer_ms: float = 0.0  # what such among the replayed steps add to their mean
 
     @property

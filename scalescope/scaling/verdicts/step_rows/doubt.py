@@ -102,11 +102,14 @@ def _made_by_machine_ms(run: RunAnalysis, rank: int | None) -> float:
 def was_unsteady(run: RunAnalysis) -> bool:
     """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady.
 
-    Not where the costliest finding is what makes steps differ.
+    Not where the costliest finding is what makes steps differ, nor where they are alike before and after the window,
+    and longer in it.
     """
     times = run.step_times
     if run.growing is not None or any(is_of_steady_steps(one) and not one.at_most for one in run.findings[:1]):
         return False  # what makes its steps differ is known
+    if is_longer_recorded(run):
+        return False  # those before and after the window agree: it made its own longer
     if any(map(is_known, run.findings[:1])):  # … unless others had the cores in the profiled steps alone, by no row
         return is_of_other_steps(run) and _waited_for_cores_no_longer(run)
     if times is None:
@@ -119,6 +122,12 @@ def was_unsteady(run: RunAnalysis) -> bool:
     if _is_slowed_by_its_records(run):
         return False
     return (times.unsteady and (is_unlike(run) or contradict(run))) or is_of_other_steps(run)
+
+
+def is_longer_recorded(run: RunAnalysis) -> bool:
+    """Tell whether recorded steps are longer for being recorded: those before and after the window agree."""
+    times = run.step_times
+    return times is not None and times.longer_recorded is not None and not scatter(times)
 
 
 def _is_slowed_by_its_records(run: RunAnalysis) -> bool:

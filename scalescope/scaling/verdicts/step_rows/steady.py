@@ -8,6 +8,7 @@ import msgspec
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import median_of_known
+from scalescope.records.steps.longer_recorded import LongerRecorded, longer_recorded
 from scalescope.records.steps.unevenness import UNLIKE, difference, half_of_median, percentile
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import (
@@ -155,6 +156,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         apart=_apart(analysis, rows, steady),
         loading=None if analysis.growing is not None else loading_in_steps(steady, _of(rows, _recorded(analysis))),
         hosts=host_times(analysis.steps, rows) if analysis.activity == "cpu" else [],
+        longer_recorded=_longer_recorded(analysis, rows, steady),
     )
     if not steady:
         return
@@ -199,6 +201,15 @@ def _apart(analysis: RunAnalysis, rows: Sequence[StepRow], steady: Sequence[Step
         return None
     recorded = _recorded(analysis)
     return steps_apart([*steady, *(row for row in rows if row.step in recorded and row.phase == "profile")])
+
+
+def _longer_recorded(
+    analysis: RunAnalysis, rows: Sequence[StepRow], steady: Sequence[StepRow]
+) -> LongerRecorded | None:
+    """Return by how much recorded steps are longer than those beside them; on devices a window slows those after it."""
+    if analysis.activity != "cpu" or analysis.growing is not None:
+        return None
+    return longer_recorded(steady, [row for row in _of(rows, _recorded(analysis)) if row.phase == "profile"])
 
 
 def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
