@@ -10,8 +10,9 @@ import pytest
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.records.steps.longer_recorded import longer_recorded
 from scalescope.report.as_run.shown import name_of_step, step_of_job
-from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.steadiness import longer_recorded_sentences
+from scalescope.report.text.of_step import of_step
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
@@ -134,3 +135,16 @@ def test_where_the_jobs_own_steps_disagree_the_machine_is_unsteady_as_ever(tmp_p
     answer = _answer(tmp_path / "run", 0.7, 0.8)
     assert answer.quality.unsteady and longer_recorded_sentences(answer) == ""
     assert "the machine was unsteady" in run_verdict(answer).text
+
+
+def test_a_share_is_of_the_step_as_run_though_profiled_steps_are_another_length(tmp_path: Path) -> None:
+    """A sleep of 17.8 ms was *10.6% of the 169.1 ms profiled step*, of a job whose steps take 96.8 ms; in JSON, too."""
+    answer = _answer(tmp_path / "run", 0.62, 0.64)  # a host that stands still for 10 ms leaves no such pace
+    told, first = answer.as_run, answer.findings[0]
+    assert told is not None and told.step_ms is not None and step_of_job(answer) and not answer.quality.unsteady
+    assert first.code == "host_stall" and first.ms is not None and first.fraction is not None
+    assert first.fraction == pytest.approx(first.ms / told.step_ms)
+    assert answer.advice[0].fraction == pytest.approx(first.fraction)
+    verdict = run_verdict(answer)
+    assert f" of the {milliseconds(told.step_ms)} step. Its host" in verdict.headline
+    assert verdict.advice.endswith(f" a step, {percent(first.fraction)}.") and of_step(answer, first) == ""

@@ -21,7 +21,7 @@ from scalescope.report.text.late.together import (
     with_the_others,
 )
 from scalescope.report.text.long import and_then, with_cause
-from scalescope.report.text.of_step import is_told_mean, mean_step, share, step_named
+from scalescope.report.text.of_step import is_told_mean, mean_step, share, shared_step_ms, step_named
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
 from scalescope.scaling.finding.figures import (
@@ -202,6 +202,8 @@ def headline(
     tells of other lengths of its step.
     """
     step = step_named(step_ms, which, first=True)
+    if which and run is not None and (job_ms := shared_step_ms(run, finding)) is not None:
+        step = step_named(job_ms, "")
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:

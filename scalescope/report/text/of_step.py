@@ -67,12 +67,22 @@ def of_step(run: RunAnalysis, finding: Finding) -> str:
     if told.parts_ms is None or not told.ranks:
         # the job's own steps are told, and nothing is replayed: what is priced is priced of the profiled ones
         return "as profiled" if abs(own - told.step_ms) > SAME * told.step_ms else ""
+    if not is_now_and_then(finding) and abs(own - told.step_ms) <= SAME * told.step_ms:
+        return ""
     if is_step_of_job(told):
         return _MEAN if is_now_and_then(finding) and abs(own - told.step_ms) > SAME * told.step_ms else ""
     if abs(own - told.parts_ms.value) <= SAME * told.parts_ms.value:
         return _WITHOUT
     profiled = is_now_and_then(finding) and all(row.name != NOT_IN_STEPS for row in finding.evidence)
     return _MEAN_PROFILED if profiled else _MEAN
+
+
+def shared_step_ms(run: RunAnalysis, finding: Finding) -> float | None:
+    """Return the step as run, ms, where a finding of other profiled steps is told as a share of it; else None."""
+    told = run.as_run
+    if told is None or is_step_of_job(told) or is_of_steady_steps(finding) or not finding.ms or not finding.fraction:
+        return None
+    return None if of_step(run, finding) else told.step_ms
 
 
 def share(finding: Finding, run: RunAnalysis | None) -> str:

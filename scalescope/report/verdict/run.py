@@ -30,7 +30,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.growing import growing_advice, growing_clause
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
-from scalescope.report.text.of_step import PROFILED, step_named
+from scalescope.report.text.of_step import PROFILED, shared_step_ms, step_named
 from scalescope.report.text.recurring import (
     as_costly_sentence,
     beside_recurring,
@@ -243,7 +243,7 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     explained += [first.doubtful] if first.doubtful else []
     unexplained = lead or first.is_otherwise
     recurs_ms = longer_for_long_ones_ms(run) if is_told(run) else 0.0  # … and has its cause
-    level: Level = level_of(loss.compute if unexplained else _left(run.findings, loss, recurs_ms))
+    level: Level = level_of(loss.compute if unexplained else _left(run, loss, recurs_ms))
     if run.findings[0].ms is not None:  # what is named is not all that is lost; where nothing is wrong, none of it is
         level = _worse(level, "good" if level_of(loss.compute) == "good" else "fair")
     if run.findings[0].code == "profiler_cost":
@@ -251,20 +251,26 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     return _Told(level, f"{lead}{first.text}", explained, has_lead=bool(lead))
 
 
-def _left(findings: Sequence[Finding], loss: _Loss, recurs_ms: float) -> float:
+def _left(run: RunAnalysis, loss: _Loss, recurs_ms: float) -> float:
     """Return what share of the step is left beside what was found, which a colour goes by.
 
     Waits that come and go, and are nobody's doing, are no reason for an alarm; what is lost and hardly explained is.
     `recurs_ms`: by how much the step is longer for what recurs.
     """
-    if findings[0].ms is None:
-        bare = any(row.name in (EXPOSED, IDLE, BETWEEN, UNTOLD_WAITS) for row in findings[0].evidence)
+    first = run.findings[0]
+    if first.ms is None:
+        bare = any(row.name in (EXPOSED, IDLE, BETWEEN, UNTOLD_WAITS) for row in first.evidence)
         return loss.compute if bare else 1.0
-    told = [one for one in findings if one.ms and not is_lost_in_noise(one)]
-    found = sum((one.fraction or (one.ms or 0.0) / (loss.step_ms or 1.0)) * weight(one) / (one.ms or 1.0)
-                for one in told)  # fmt: skip
+    told = [one for one in run.findings if one.ms and not is_lost_in_noise(one)]
+    found = sum(_of_shown(run, one, loss) * weight(one) / (one.ms or 1.0) for one in told)
     found += recurs_ms / (loss.step_ms or 1.0)
     return loss.compute if is_hardly_explained(found, 1 - loss.compute) else 1 - found
+
+
+def _of_shown(run: RunAnalysis, finding: Finding, loss: _Loss) -> float:
+    """Return a finding's share of the step that is cut into parts, where it is told as one of the job's own."""
+    of_its_own = finding.fraction if shared_step_ms(run, finding) is None else None
+    return of_its_own or (finding.ms or 0.0) / (loss.step_ms or 1.0)
 
 
 def _by_parts(run: RunAnalysis, loss: _Loss, unseen: str) -> _Told:

@@ -7,9 +7,13 @@ the job's own, for what else the machine did: that is told beside it, as a part 
 import math
 from collections.abc import Sequence
 
+import msgspec
+
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding.kinds import is_now_and_then, is_of_steady_steps
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 #: Of the job's own step: a replayed one that is so near is that one.
 SAME = 0.01
@@ -30,6 +34,28 @@ def tell_step_of_job(run: RunAnalysis) -> None:
     if told.step_ms is not None and told.ranks:
         told.replayed_ms = told.parts_ms
     told.step_ms, told.low_ms, told.high_ms = step.value, step.low, step.high
+    if told.replayed_ms is not None and not is_doubtful(run):  # of an unsteady machine's all is told of these alone
+        _share_of_job(run, told.replayed_ms.value, step.value)
+
+
+def _share_of_job(run: RunAnalysis, parts_ms: float, step_ms: float) -> None:
+    """Let shares of the profiled steps, as long as their parts add up to, be shares of the job's own.
+
+    A cause that takes as long as that one, and longer, is a part of those alone.
+    """
+
+    def own(ms: float | None, fraction: float | None) -> float | None:
+        if not ms or not fraction or ms >= step_ms or abs(ms / fraction - parts_ms) > SAME * parts_ms:
+            return fraction
+        return ms / step_ms
+
+    run.findings = [
+        one
+        if is_of_steady_steps(one) or is_now_and_then(one)
+        else msgspec.structs.replace(one, fraction=own(one.ms, one.fraction))
+        for one in run.findings
+    ]
+    run.advice = [msgspec.structs.replace(one, fraction=own(one.gain_ms, one.fraction) or 0.0) for one in run.advice]
 
 
 def measured_step(run: RunAnalysis) -> Interval | None:
