@@ -16,6 +16,7 @@ from scalescope.report.text.of_step import of_step
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import SteadyStretch, UnevenSteps
 from scalescope.scaling.as_run.step import step_as_run
 from tests.report_samples import run_with_traces
 
@@ -128,6 +129,13 @@ def test_steps_that_recording_made_far_longer_are_told_at_the_jobs_own_pace_of_a
     beside = f"those before and after them {milliseconds(found.before_ms)} and {milliseconds(found.after_ms)}: "
     assert f"Recorded steps took {milliseconds(found.recorded_ms)}, {beside}recording made them longer" in said
     assert said.endswith(f"at the pace of the others, {milliseconds(told.slowed_ms)} a step less.")
+    assert "and the machine was steady. So operators" in said
+    uneven = UnevenSteps(
+        longest=SteadyStretch(first=1, last=5, ms=161.2), shortest=SteadyStretch(first=9, last=13, ms=113.8)
+    )
+    times_told = msgspec.structs.replace(times, uneven=uneven)
+    elsewhere = longer_recorded_sentences(msgspec.structs.replace(answer, step_times=times_told))
+    assert "by fresh memory pages. So operators" in elsewhere, "*the job did not run evenly* stands beside it"
     assert verdict.sentences[0] == said and said in verdict.cautions, "a page does not fold it"
 
 

@@ -91,10 +91,11 @@ def longer_recorded_sentences(run: RunAnalysis) -> str:
     found = run.step_times.longer_recorded if run.step_times is not None else None
     if found is None or not is_longer_recorded(run):
         return ""
+    steady = ", and the machine was steady" if not uneven_sentence(run) else ""
     beside = list(dict.fromkeys((milliseconds(found.before_ms), milliseconds(found.after_ms))))
     text = (
         f"Recorded steps took {milliseconds(found.recorded_ms)}, those before and after them {listing(beside)}: "
-        "recording made them longer, most likely by fresh memory pages, and the machine was steady"
+        f"recording made them longer, most likely by fresh memory pages{steady}"
     )
     told = run.as_run
     if told is not None and told.slowed_ms >= READS_AS_ZERO_MS:
