@@ -46,15 +46,18 @@ class GlooJob:
     def sleep(self, rank: int, ms: float) -> None:
         self.now[rank] += round(ms * 1e6)
 
-    def compute(self, ms: float, name: str = "aten::mm", rank: int | None = None, calls: int = 1) -> None:
-        """Let ranks run an operator so often, of `ms` in all."""
+    def compute(
+        self, ms: float, name: str = "aten::mm", rank: int | None = None, calls: int = 1, elements: int = 0
+    ) -> None:
+        """Let ranks run an operator so often, of `ms` in all; `elements`: of its inputs, where shapes are recorded."""
+        shapes = {"Input Dims": [[elements], [elements]], "Input type": ["float", "float"]} if elements else None
         for one in range(self.world_size) if rank is None else [rank]:
             for _ in range(calls):
                 begin = self.now[one]
                 self.now[one] = begin + round(ms * 1e6 / calls)
                 if self.view_ns is not None:
                     self._event(one, "cpu_op", "aten::view", begin + 1, begin + 1 + self.view_ns)
-                self._event(one, "cpu_op", name, begin, self.now[one])
+                self._event(one, "cpu_op", name, begin, self.now[one], args=shapes)
                 self.now[one] += 2_000
 
     def fill_bucket(self, elements: int) -> None:

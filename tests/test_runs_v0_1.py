@@ -44,8 +44,9 @@ def measured(answer: RunAnalysis) -> list[object]:
     quality = "good" if answer.quality.unsteady else answer.quality.verdict
     # by whose samples it is counted was not told then; and a step was as long as its slowest rank's
     throughput = None if answer.throughput is None else replace(answer.throughput, **LENGTH, told_a_rank=None)
-    # nor how many operators a step had, what its ranks waited for cores, and where their hosts stood
-    split = [replace(one, operators=None, core_wait_ms=None, stood=None) for one in answer.steps]
+    # nor how many operators a step had, on how much they worked, what its ranks waited for cores, where hosts stood
+    untold = {"operators": None, "times_load": None, "times_inputs": None, "core_wait_ms": None, "stood": None}
+    split = [replace(one, **untold) for one in answer.steps]
     return [answer.ranks, split, answer.collectives, reported, steps, throughput, answer.model,
             answer.world_size, quality]  # fmt: skip
 

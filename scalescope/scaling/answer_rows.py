@@ -119,6 +119,10 @@ class StepSplit(Split, kw_only=True):
     kind: str | None = None  # of a server's iteration: prefill, decode or mixed
     host_pace: float | None = None  # how many times as long its operators take on the host as in the median step
     operators: int | None = None  # that its host runs in it, those that others call included
+    #: How much it multiplies of what grows with its batch, over its rank's median step, where shapes tell; and so each
+    #: operator whose inputs are of another size than there.
+    times_load: float | None = None
+    times_inputs: dict[str, float] | None = None
     core_wait_ms: float | None = None  # by the job's own row of it: ready to run, while others had its core
     stood: StoodStill | None = None  # where that is a good part of it
     batches: int | None = None  # that its loop asks torch's loaders with workers for, an epoch's end counts; None: none

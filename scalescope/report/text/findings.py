@@ -23,7 +23,7 @@ from scalescope.report.text.late.together import (
 from scalescope.report.text.long import and_then, with_cause
 from scalescope.report.text.of_step import is_told_mean, mean_step, share, shared_step_ms, step_named
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
+from scalescope.scaling.finding.codes import ON_THE_DEVICE, TELLS_MORE, Code
 from scalescope.scaling.finding.figures import (
     BETWEEN,
     EXPOSED,
@@ -375,8 +375,8 @@ def priced(finding: Finding, run: RunAnalysis | None = None, findings: Sequence[
 def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
     """Return what to do and what it brings: `use larger buckets with …: 0.4 ms (0.2 ms to 0.5 ms) a step, 2.0%`.
 
-    Of what other ranks are to take over that is a part of what it costs. `run`: whose it is; it tells of which step
-    that share is.
+    Of what other ranks are to take over that is a part of what it costs; what only tells more saves nothing by itself.
+    `run`: whose it is; it tells of which step that share is.
     """
     if finding.remedy is None:
         return ""
@@ -384,7 +384,10 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
     brings = finding if evened is None else evened
     nothing = ", or nothing" * is_within_noise(finding)
     size = ""
-    if finding.ms is not None:
+    tells = finding.remedy.cure in TELLS_MORE
+    if tells:
+        nothing = ""
+    elif finding.ms is not None:
         gain = cost(brings)
         if finding.remedy.lacks_cores and not brings.at_most:
             gain = f"at most {milliseconds(brings.ms or 0.0)}"

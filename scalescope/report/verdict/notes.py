@@ -28,7 +28,7 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding.codes import Code
-from scalescope.scaling.finding.figures import INPUTS, ROUNDS
+from scalescope.scaling.finding.figures import INPUTS, LARGER_IN, ROUNDS
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import is_lost_in_noise, is_within_noise
 from scalescope.scaling.finding.order import weight
@@ -100,8 +100,8 @@ def _by_what_was_told(run: RunAnalysis) -> str:
 
 def _times(finding: Finding) -> float:
     """Return how many times the others' inputs a rank computes on, all alike; 0 where nothing tells."""
-    names = {row.name for row in finding.evidence}
-    if ROUNDS in names or any(row.kind == "operator" for row in finding.evidence):
+    names = {row.name.split()[0] for row in finding.evidence}
+    if not names.isdisjoint((ROUNDS, LARGER_IN)) or any(row.kind == "operator" for row in finding.evidence):
         return 0.0
     return next((row.value or 0.0 for row in finding.evidence if row.name == INPUTS), 0.0)
 

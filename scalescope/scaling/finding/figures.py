@@ -15,6 +15,10 @@ AT_STEP = "at_step"
 STEP_NUMBER = "step_number"  # … or by the number that the job counts it with
 WAITED_THERE = "waited_for_cores_there"  # … by how much longer its ranks wait for a core there (ms), by their rows
 AS_MANY = "as_many_operators"  # … and that it runs no more operators there than in the other steps
+SAME_INPUTS = "inputs_of_the_same_size"  # … which work on as many elements there as in the others
+#: Evidence that what takes longer works on larger inputs, by recorded shapes: `value` times the elements of the other
+#: ranks', or of a rank's other steps; the operator's name follows.
+LARGER_IN = "times_the_elements_in"
 LONGER_BY = "longer_by"  # … what of that (ms) one of a step's parts takes, whose name follows, where several take much
 STOOD_BEFORE = "stood_before"  # … where nothing is recorded of its host meanwhile: the operator after that follows
 #: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, TOO_MANY_THREADS
 from scalescope.scaling.finding.figures import (
+    AS_MANY,
     AT_LEAST,
     BESIDES,
     BUS,
@@ -161,6 +162,13 @@ def is_all_of_it(finding: Finding) -> bool:
 def is_of_steady_steps(finding: Finding) -> bool:
     """Tell whether a cause is known by the job's own timing of its steady steps, whatever its traces hold."""
     return any(row.name == STEADY_STEPS for row in finding.evidence)
+
+
+def is_of_profiled_steps(finding: Finding) -> bool:
+    """Tell whether the steps that have a cause are some of the window's, of as many operators as its others, though all
+    of the job's own steps may tell what that costs.
+    """
+    return is_now_and_then(finding) and any(row.name == AS_MANY for row in finding.evidence)
 
 
 def is_late(finding: Finding) -> bool:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding.codes import EVENS_OUT, Cure
+from scalescope.scaling.finding.codes import EVENS_OUT, TELLS_MORE, Cure
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_lost_in_noise, is_within_noise
 from scalescope.scaling.finding.order import (
@@ -157,8 +157,8 @@ def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:
 
 
 def advice_of(findings: Sequence[Finding]) -> list[Advice]:
-    """Return the remedies of the costliest findings, best first, with what they bring."""
-    brought = [evened_out(one) or one for one in findings]
+    """Return the remedies of the costliest findings, best first, with what they bring: nothing where they tell more."""
+    brought = [_brings_nothing(one) if _tells_more(one) else evened_out(one) or one for one in findings]
     return [
         Advice(
             code=one.code,
@@ -176,3 +176,12 @@ def advice_of(findings: Sequence[Finding]) -> list[Advice]:
         for one in brought
         if one.remedy is not None and one.ms is not None and one.low_ms is not None and one.high_ms is not None
     ][:_MOST]
+
+
+def _tells_more(finding: Finding) -> bool:
+    return finding.remedy is not None and finding.remedy.cure in TELLS_MORE
+
+
+def _brings_nothing(finding: Finding) -> Finding:
+    nothing = None if finding.ms is None else 0.0
+    return replace(finding, ms=nothing, low_ms=nothing, high_ms=nothing, fraction=0.0)

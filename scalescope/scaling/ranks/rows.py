@@ -36,6 +36,7 @@ def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> 
     windows = summary.shares.windows
     last = index == len(windows) - 1
     number, kinds = windows.numbers[index], summary.evidence.step_kinds
+    inputs = summary.step_inputs.get(number)
     return StepSplit(
         rank=rank,
         **_milliseconds(part),
@@ -44,6 +45,8 @@ def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> 
         kind=kinds[number] if number < len(kinds) else None,
         host_pace=_pace(summary, number),
         operators=_operators(summary, number),
+        times_load=None if inputs is None else inputs.times_load,
+        times_inputs=None if inputs is None else inputs.times,
         stood=_stood(summary, number, part.window),
         batches=_batches(summary, number),
     )

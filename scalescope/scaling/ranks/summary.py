@@ -17,6 +17,7 @@ from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_o
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.launches import LaunchTimes
 from scalescope.scaling.rank.partition import OneRankShares, share_out
+from scalescope.scaling.rank.records.inputs import StepInputs, inputs_by_step
 from scalescope.scaling.rank.records.of_cpu import record_host
 from scalescope.scaling.rank.records.of_device import record_device
 from scalescope.scaling.rank.records.record import RankRecord
@@ -67,6 +68,7 @@ class RankSummary(msgspec.Struct, frozen=True):
     framework: Framework = "torch"
     forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
     multiplied: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)  # see Trace
+    step_inputs: dict[int, StepInputs] = msgspec.field(default_factory=dict)  # by a step's number, where shapes tell
     device_moved: Moved = Moved()  # by so much its device's clock was behind its host's; taken out
     left_out: LeftOut = LeftOut()  # activities whose times cannot be
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
@@ -220,6 +222,7 @@ def _summarise_device(trace: Trace, timeline: Timeline, launches: LaunchTimes) -
             known_lost=lost_collectives(trace, timeline.collectives),
         ),
         host_evidence=collect_host_evidence(trace, steps, loading, shares, timeline),
+        step_inputs=inputs_by_step(trace, steps),
         busy=busy,
         busy_any=busy_any,
     )
@@ -272,6 +275,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes) 
             communication=timeline.communication,
             ended=np.sort(np.array([one.end for one in timeline.collectives], np.int64)),
         ),
+        step_inputs=inputs_by_step(trace, timeline.steps),
     )
 
 

@@ -78,20 +78,19 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     first = len(graph.activities)
     streams: dict[int, list[int]] = {}
     over: dict[int, int] = {}  # by stream: when its activities so far have ended
-    blocks = record.blocks or [0] * len(record.start)
-    rows = zip(record.stream, record.start, record.end, record.kind, record.step, record.name, blocks, strict=True)
-    for at, (stream, start, end, kind, step, name, grid) in enumerate(rows, first):
+    untold = [0] * len(record.start)
+    sizes = zip(record.blocks or untold, record.inputs or untold, strict=True)
+    rows = zip(record.stream, record.start, record.end, record.kind, record.step, record.name, sizes, strict=True)
+    for at, (stream, start, end, kind, step, name, (grid, inputs)) in enumerate(rows, first):
         streams.setdefault(stream, []).append(at)
         # a kernel may begin while the one before it ends (programmatic dependent launch): it counts from there
         before = over.get(stream, 0)
         begun = start if start >= before else before
         begun = begun if begun <= end else end
         over[stream] = end if end > before else before
-        graph.activities.append(
-            Activity(
-                rank, stream, kind, 0.0, step, name, traced_start=begun + offset, traced_end=end + offset, blocks=grid
-            )
-        )
+        activity = Activity(rank, stream, kind, 0.0, step, name, traced_start=begun + offset, traced_end=end + offset)
+        activity.blocks, activity.inputs = grid, inputs
+        graph.activities.append(activity)
         graph.work_ns.append(end - begun)
     graph.order[rank] = list(streams.values())
     graph.edges[rank] = [edge + offset for edge in record.edges]

@@ -36,6 +36,7 @@ class Activity(msgspec.Struct, gc=False):
     )
     beyond_ns: float = 0.0  # how much later still it began, for nothing that the traces show
     blocks: int = 0  # of a kernel's grid; 0: not told
+    inputs: int = 0  # elements that it multiplies of what grows with the batch; 0: not told
     wait_ns: float = -1.0  # of a collective that is no transfer of several: how long it waited; below 0: not told
 
 

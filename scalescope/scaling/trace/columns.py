@@ -87,7 +87,7 @@ class Columns:
         self._gradients: dict[int, GradientArgs] = {}
         self._multiplies: list[bool] = []  # by name id: does the operator multiply what grows with the batch?
         self._multiplied: dict[str, tuple[int, int]] = {}
-        self._multiplied_at = GrowingColumns(2)
+        self._multiplied_at = GrowingColumns(3)
         self._computes: list[bool] = []  # by name id: does the operator compute with its tensors?
         self._precisions = GrowingColumns(2)
         self._known_precisions: dict[tuple[bytes, bytes], int] = {}
@@ -264,7 +264,7 @@ class Columns:
                 self._multiplied[name] = calls + 1, before + elements
                 counted[at] = elements
         told = counted > 0
-        self._multiplied_at.append([columns[0][multiplying][told], counted[told]])
+        self._multiplied_at.append([columns[0][multiplying][told], counted[told], names[multiplying][told]])
         if table is self._operators:
             self._take_precisions(fields, rows, columns)
         table.append(columns)

@@ -77,13 +77,16 @@ NO_STRETCHES = Stretches(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 class MultipliedAt(msgspec.Struct, frozen=True):
-    """When operators began that multiply, ns, and the elements of what in each grows with the batch, in file order."""
+    """When operators began that multiply, ns, the elements of what in each grows with the batch, and its name, in file
+    order.
+    """
 
     start: Ints
     elements: Ints
+    name: Ints
 
 
-NONE_MULTIPLIED = MultipliedAt(*(np.empty(0, np.int64) for _ in range(2)))
+NONE_MULTIPLIED = MultipliedAt(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 class Precisions(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ passes meanwhile, and waits for no core, is its own all the same.
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -29,16 +29,25 @@ from scalescope.scaling.finding.figures import (
     AS_MANY,
     HOST_SLOWED,
     IN_STEPS,
+    INPUTS,
+    LARGER_IN,
     LATE_RANK,
     LONGER_BY,
     NOT_IN_STEPS,
+    SAME_INPUTS,
     STEP_NUMBER,
     STOOD_BEFORE,
     TIMES_COMPUTE,
     WAITED_THERE,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding.kinds import is_known, is_now_and_then, is_of_steady_steps
+from scalescope.scaling.finding.kinds import (
+    is_certain,
+    is_known,
+    is_now_and_then,
+    is_of_profiled_steps,
+    is_of_steady_steps,
+)
 from scalescope.scaling.finding.order import ranked, weight
 from scalescope.scaling.verdicts.step_rows.in_window import LongSplits, long_in_window
 
@@ -54,6 +63,9 @@ _SAME_CAUSE: frozenset[Code] = frozenset({"own_work", "more_work", "slower_compu
 _REGULAR = 3
 #: Most of a finding's weight, or of a longer step.
 _MOSTLY = 0.5
+#: So many operators are named whose inputs are larger; and what of them has no lengths, but sizes.
+_OPERATORS = 2
+_CONVOLVES = "convolution"
 #: So many steps in a row are named.
 _NAMED = 6
 #: The other steps are known within this share of them: so much slower are devices while they are recorded.
@@ -76,7 +88,7 @@ def with_now_and_then(
     alone = len(analysis.ranks) == 1  # what is of that rank is of all
     if any(_says_the_same(one, found, alone) for one in findings):
         return list(findings)
-    if found.code == _OWN["compute"][0] and any(map(is_known, findings)):
+    if found.code == _OWN["compute"][0] and not is_certain(found) and any(map(is_known, findings)):
         return list(findings)  # threads that take turns on cores compute for longer now and then, with no more to do
     others = [_without(one, found) for one in findings if not _is_part_of(one, found, alone)]
     unpriced = [one for one in others if one.ms is None and one.code != "nothing"]
@@ -89,6 +101,8 @@ def _says_the_same(one: Finding, found: Finding, alone: bool) -> bool:
     if is_now_and_then(one) and not is_of_steady_steps(one):
         return one.code == found.code and not _came_once(found)
     same = one.code == found.code or {one.code, found.code} <= _SAME_CAUSE
+    if same and is_of_profiled_steps(one):
+        return True  # what all steps have sized already
     return same and not one.at_most and weight(one) >= _MOSTLY * weight(found)
 
 
@@ -146,10 +160,20 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
     if long.waited_ms is not None:
         rows.append(EvidenceRow(kind="figure", name=WAITED_THERE, ms=long.waited_ms))
     slowed = long.times_operators if long.times_compute is None else None
-    if long.as_many:
+    if long.as_many or long.larger:
         rows.append(EvidenceRow(kind="figure", name=AS_MANY))
-    if slowed is not None or long.for_cores or long.as_many or (long.once and not _is_of_its_host(long)):
-        code, cure = "unsteady", "profile_longer" if long.as_many and not others else "measure_again"
+    if long.same_inputs:
+        rows.append(EvidenceRow(kind="figure", name=SAME_INPUTS))
+    larger = larger_inputs(long.larger)
+    if larger and not long.for_cores:
+        # whose batches differ in size has more to do, however quick it is: that is no chance, and no other's doing
+        longest = next(iter(long.larger))
+        code, cure = "more_work", "even_out" if _CONVOLVES in longest else "even_out_lengths"
+        rows += larger
+    elif slowed is not None or long.for_cores or long.as_many or (long.once and not _is_of_its_host(long)):
+        code, cure = "unsteady", "measure_again"
+        if long.as_many and not others and rank is not None:
+            cure = "look_at_device"
         if slowed is not None:
             rows.append(EvidenceRow(kind="figure", name=HOST_SLOWED, ms=ms, value=slowed))
         if rank is not None:
@@ -168,6 +192,17 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         remedy=Remedy(cure=cure),
         backed="measured",
     )
+
+
+def larger_inputs(times: Mapping[str, float]) -> tuple[EvidenceRow, ...]:
+    """Return the evidence of inputs that are larger, by operator: of the first few, and of all together the least."""
+    if not times:
+        return ()
+    named = [
+        EvidenceRow(kind="figure", name=f"{LARGER_IN} {name}", value=ratio)
+        for name, ratio in list(times.items())[:_OPERATORS]
+    ]
+    return (EvidenceRow(kind="figure", name=INPUTS, value=min(one.value or 0.0 for one in named)), *named)
 
 
 def _is_of_its_host(long: LongSplits) -> bool:

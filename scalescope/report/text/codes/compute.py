@@ -4,6 +4,7 @@ from scalescope.report.drawing.numbers import factor, listing, milliseconds, per
 from scalescope.report.text.codes.evidence import (
     beyond,
     computing,
+    elements_of,
     first_of,
     in_some_steps,
     is_in_one_step,
@@ -86,9 +87,15 @@ def more_work(finding: Finding) -> str:
             f"it multiplies {factor(inputs.value)} as much as the others, inside the same operators: {within.name} "
             f"{within.calls:,.0f} times a step and not {within.value:,.0f}, as where activations are computed again"
         )
+    some = in_some_steps(finding)
+    if (larger := elements_of(finding)) and some is None:
+        return f"it works on larger inputs, in the same operators: {larger}"
+    if larger and some is not None:
+        whose = "the ranks compute" if is_of_several(finding) else "it computes"
+        return f"{some[0]} {whose} for {longer_there(finding)} longer, on larger inputs: {larger}"
     if inputs is not None and inputs.value is not None:
         return f"it computes on {factor(inputs.value)} as much data as the others, in the same operators"
-    if (some := in_some_steps(finding)) is not None:
+    if some is not None:
         whose = "the ranks compute" if is_of_several(finding) else "it computes"
         if (more := row_of(finding, TIMES_COMPUTE)) is not None and more.value is not None:
             launch = "launch" if is_of_several(finding) else "launches"

@@ -1,9 +1,10 @@
 """A finding's evidence, row by row, for the sentences made of it."""
 
-from scalescope.report.drawing.numbers import listing, milliseconds, rank_list
+from scalescope.report.drawing.numbers import factor, listing, milliseconds, rank_list
 from scalescope.scaling.finding.figures import (
     GOES_WITH_IT,
     IN_STEPS,
+    LARGER_IN,
     LATE,
     LOADER_WORKERS,
     LONGER_BY,
@@ -13,7 +14,12 @@ from scalescope.scaling.finding.figures import (
     WAITED_THERE,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
-from scalescope.scaling.finding.kinds import is_of_one_step, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding.kinds import (
+    is_of_one_step,
+    is_of_profiled_steps,
+    is_of_steady_steps,
+    is_within_noise,
+)
 
 #: A cost that is larger than its cause by more than this share says why.
 _BEYOND = 0.05
@@ -103,7 +109,9 @@ def in_all_steps(finding: Finding) -> str:
 def in_some_steps(finding: Finding) -> tuple[str, str] | None:
     """Return in which profiled steps a cause is there, and by how much those are longer, in words."""
     row = row_of(finding, IN_STEPS)
-    if row is None or row.ms is None or row.calls is None or row.value is None or is_of_steady_steps(finding):
+    if row is None or row.ms is None or row.calls is None or row.value is None:
+        return None
+    if is_of_steady_steps(finding) and not is_of_profiled_steps(finding):
         return None
     if is_of_one_step(finding):
         return None  # beside which there are no others
@@ -174,6 +182,18 @@ def waited_there(finding: Finding) -> str:
     return f", and waits {milliseconds(min(waited.ms, row.ms))} of that for a core, which others have"
 
 
+def elements_of(finding: Finding) -> str:
+    """Return how many times the elements operators work on: `1.56× the elements in aten::conv2d`; "" where that is not
+    told.
+    """
+    rows = [row for row in finding.evidence if row.name.startswith(f"{LARGER_IN} ") and row.value is not None]
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        alike.setdefault(factor(row.value or 0.0), []).append(row.name.removeprefix(LARGER_IN).strip())
+    told = [f"{times} {'the elements ' * (at == 0)}in {listing(own)}" for at, (times, own) in enumerate(alike.items())]
+    return listing(told)
+
+
 def rare_steps_of(finding: Finding) -> EvidenceRow | None:
     """Return the row of long steps that are so few that nobody knows how often they come."""
     return long_steps_of(finding) if is_within_noise(finding) else None
@@ -181,5 +201,6 @@ def rare_steps_of(finding: Finding) -> EvidenceRow | None:
 
 def long_steps_of(finding: Finding) -> EvidenceRow | None:
     """Return the row of long steps where a finding is of the job's own steady ones."""
-    row = row_of(finding, IN_STEPS) if is_of_steady_steps(finding) else None
+    of_rows = is_of_steady_steps(finding) and not is_of_profiled_steps(finding)
+    row = row_of(finding, IN_STEPS) if of_rows else None
     return row if row is not None and row.calls is not None and row.value is not None else None

@@ -60,8 +60,10 @@ from scalescope.scaling.finding.figures import (
     LAUNCHES_DIFFER,
     LOADS,
     NO_TRACE,
+    SAME_INPUTS,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
+from scalescope.scaling.finding.kinds import is_of_profiled_steps
 
 
 @dataclass(frozen=True)
@@ -114,15 +116,16 @@ _DOES_LONGER = {
     "idle_launch": "keeps nothing running {}",
 }
 
-#: What runs no more operators may be slower, or have more data.
+#: What runs no more operators may be slower, or have more data: shapes tell which.
 _BY_AS_MANY = ", by as many operators as in the others: slower ones, or on more data"
+_SLOWER = ", by as many operators as in the others, on inputs of the same size: they are slower"
 
 
 def _unsteady(finding: Finding) -> str:
     if (long := long_steps_of(finding)) is not None:
         often = ", nor so few how often they come" if rare_steps_of(finding) is not None else ""
         return f"{which_are_long(finding, long)}, and no window shows why{often}"
-    if (late := row_of(finding, LATE)) is not None:
+    if (late := row_of(finding, LATE)) is not None and not is_of_profiled_steps(finding):
         why = (
             "no window shows why"
             if row_of(finding, NO_TRACE) is None
@@ -138,8 +141,9 @@ def _unsteady(finding: Finding) -> str:
         who = "every rank" if whose is None or whose.value is None else f"rank {whose.value:.0f}"
         does = _DOES_LONGER.get(longer_by.name if longer_by is not None else "", "takes {}")
         many = _BY_AS_MANY if row_of(finding, AS_MANY) is not None else ""
+        many = _SLOWER if many and row_of(finding, SAME_INPUTS) is not None else many
         much = f"{does.format(longer_there(finding))} longer{longer_beside(finding)}"
-        return f"{some[0]} {who} {much}{waited_there(finding)}{many}"
+        return f"{some[0]} {who} {much}{waited_there(finding)}{many}{in_all_steps(finding)}"
     row = row_of(finding, "step_spread")
     if row is not None and row.share is not None:
         if (unlike := row_of(finding, LAUNCHES_DIFFER)) is not None:

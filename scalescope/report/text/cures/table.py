@@ -35,11 +35,12 @@ CURES: dict[Cure, CureText] = {
     ),
     "even_out": CureText(
         "even out the ranks' load",
-        "batches of equal size and length on every rank; nothing more under `if rank == …` inside the step",
+        "batches of equal size, length and resolution on every rank; nothing more under `if rank == …` inside the step",
     ),
     "even_out_lengths": CureText(
         "even out the lengths of the ranks' sequences",
-        "sort samples into buckets by length, and give all ranks batches of one bucket in each step",
+        "sort samples into buckets by length, and give all ranks batches of one bucket, or of as many tokens, in each "
+        "step; no batch padded beyond its own longest",
     ),
     "look_at_device": CureText(
         "see what else runs on that device, and its clocks",

@@ -23,6 +23,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.finding.kinds import is_counted, tells_precision
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.grids import times_the_blocks
+from scalescope.scaling.findings.computing.larger_inputs import larger_inputs
 from scalescope.scaling.findings.computing.other_kernels import other_kernels
 from scalescope.scaling.findings.detectors.longer_loops import rounds_of
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
@@ -310,6 +311,10 @@ def by_inputs(scene: Scene, rank: int, times_as_long: float) -> Reason | None:
     within = None if ratio is not None and explains(ratio, times_as_long) else multiplied_within(scene, rank)
     if within is not None and explains(within[0], times_as_long):
         return "more_work", "even_out", (EvidenceRow(kind="figure", name=INPUTS, value=within[0]), within[1])
+    if ratio is None or not explains(ratio, times_as_long):
+        larger = larger_inputs(scene, rank)
+        if larger is not None and explains(larger.times, times_as_long):
+            return "more_work", "even_out", larger.evidence
     if ratio is None:
         ratio = _times_the_samples(scene, rank)
     if ratio is None:

@@ -14,12 +14,15 @@ from scalescope.scaling.finding.codes import Code, Cure
 from scalescope.scaling.finding.figures import (
     AT_LEAST,
     AT_STEP,
+    HOST_SLOWED,
     IN_STEPS,
     INPUTS,
     LATE,
+    LATE_RANK,
     LOADED,
     LOCK_WAITS,
     NO_TRACE,
+    NOT_IN_STEPS,
     STEADY_STEPS,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy, ranks_of
@@ -27,6 +30,7 @@ from scalescope.scaling.finding.kinds import (
     dearer_precision_ms,
     is_certain,
     is_now_and_then,
+    is_of_profiled_steps,
     is_of_steady_steps,
     is_within_noise,
 )
@@ -48,11 +52,15 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     # a pipeline's stages wait for the first of them by their schedule, which only traces tell
     if late is None or analysis.pipelines or not analysis.ranks:
         return list(findings)
+    findings = [_of_its_rank(one, late) for one in findings]
     named = [one for one in findings if late.rank in ranks_of(one) and one.ms is not None]
     if any(one.ranks or one.also_late is not None for one in named):
         return list(findings)  # rows tell by how much one rank is later than the next one, which is late as well
     if _launches_last(late, named, analysis):
         return list(findings)
+    shown = next((one for one in named if _is_shown(one)), None)
+    if shown is not None and weight(shown) >= _EXPLAINED * sum(map(weight, named)):
+        return _with_sized(findings, shown, late, analysis)
     loading = next((one for one in named if one.code == "data_loading"), None)
     whole = sum(weight(one) for one in named)
     if loading is not None and weight(loading) >= _EXPLAINED * whole and not _agree(loading, late):
@@ -82,6 +90,26 @@ def _with_sized(
 ) -> list[Finding]:
     sized = _sized(finding, late, analysis)
     return ranked([sized if one is finding else one for one in findings])
+
+
+def _of_its_rank(finding: Finding, late: LateInSteps) -> Finding:
+    """Return a finding of longer steps as that of the late rank whose they are, though of no kind that accuses it: all
+    steps tell that it is late, and the window in what.
+    """
+    whose = next((row.value for row in finding.evidence if row.name == LATE_RANK), None)
+    told = finding.code == "unsteady" and finding.rank is None and is_of_profiled_steps(finding)
+    slowed = any(row.name in (HOST_SLOWED, NOT_IN_STEPS) for row in finding.evidence)
+    return replace(finding, rank=late.rank) if told and whose == late.rank and not slowed else finding
+
+
+def _is_shown(finding: Finding) -> bool:
+    """Tell whether the window shows in some of its steps what a late rank does longer: it computes as many operators.
+
+    All steps tell what that costs, of which a window holds now more and now fewer.
+    """
+    if not is_of_profiled_steps(finding):
+        return False
+    return finding.code == "unsteady" or (finding.code in _COMPUTES and is_certain(finding))
 
 
 def _is_better_known(late: LateInSteps, finding: Finding, analysis: RunAnalysis) -> bool:
@@ -136,11 +164,19 @@ def _locked_ms(finding: Finding, analysis: RunAnalysis) -> float:
 def _cost(late: LateInSteps, finding: Finding, analysis: RunAnalysis) -> tuple[float, float, float]:
     """Return what all steps say that a cause costs, with its interval, ms.
 
-    Longer compute becomes as long as the others'; what waits behind a host that stands still, or loads, goes with that.
+    Longer compute becomes as long as the others'; what waits behind a host that stands still, or loads, goes with that,
+    as all that some steps compute longer does, which those beside them have none of.
     """
     saved, low, high = late.saved_ms, late.saved_low_ms, late.saved_high_ms
     told = analysis.activity == "cpu" and late.delays_known
-    if told and finding.code in _COMPUTES and saved is not None and low is not None and high is not None:
+    if (
+        told
+        and finding.code in _COMPUTES
+        and not is_of_profiled_steps(finding)
+        and saved is not None
+        and low is not None
+        and high is not None
+    ):
         return saved, low, high
     return late.ms, late.low_ms, late.high_ms
 
@@ -223,9 +259,13 @@ def _agree(loading: Finding, late: LateInSteps) -> bool:
 
 def _sized(finding: Finding, late: LateInSteps, analysis: RunAnalysis) -> Finding:
     # in how many steps of a window it is there says nothing beside what all steps cost
-    told = (LATE, STEADY_STEPS) if is_of_steady_steps(finding) else (LATE, STEADY_STEPS, IN_STEPS, AT_STEP)
+    kept = is_of_steady_steps(finding) or is_of_profiled_steps(finding)
+    told = (LATE, STEADY_STEPS) if kept else (LATE, STEADY_STEPS, IN_STEPS, AT_STEP)
     evidence = (*(one for one in finding.evidence if one.name not in told), *_evidence(late))
     ms, low, high = _cost(late, finding, analysis)
+    if is_of_profiled_steps(finding):
+        # its steps are some of the job's as well: what they cost may be as much as either of both tells
+        low, high = min(low, finding.low_ms or 0.0), max(high, finding.high_ms or 0.0)
     return replace(
         finding,
         ms=ms,

@@ -12,6 +12,7 @@ from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
+from scalescope.scaling.rank.records.inputs import inputs_by_activity
 from scalescope.scaling.rank.records.new_gradients import new_gradients
 from scalescope.scaling.rank.records.precisions import precisions_of
 from scalescope.scaling.rank.records.record import (

@@ -78,6 +78,7 @@ class RankRecord:
     layers: Layers = NO_LAYERS  # what the steps are shared out among
     multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
     loads: dict[int, int] = field(default_factory=dict)  # elements that are multiplied in a step, by its number
+    inputs: list[int] = field(default_factory=list)  # by activity: elements that it multiplies, 0 where not told
     blocks: list[int] = field(default_factory=list)  # by activity: of a kernel's grid, 0 where that is not told
     from_workers: Intervals = EMPTY  # of `data`, when the host waits for batches of worker processes
     cut_communication: bool = False  # see CpuTimeline

@@ -61,6 +61,7 @@ class Launches:
     precision: Floats  # its place in PRECISIONS, from 1 on; NaN: not told
     converts: Bools  # whether it converts from one precision to another
     of_layers: Bools  # whether it multiplies, or is of the backward pass
+    inputs: Floats  # elements that it multiplies of what grows with the batch; NaN: not told
     unlike: tuple[
         UnlikeStretch, ...
     ] = ()  # of those that stand in for others all together: these, and for which places
@@ -186,7 +187,10 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
         for rank in graph.ranks:
             columns = list(zip(*own[rank], strict=True)) or [(), (), (), (), ()]
             place = align(names[rank], programs[step])
-            blocks = np.array([graph.activities[at].blocks for at in columns[0]], np.float64)
+            blocks, inputs = (
+                np.array([getattr(graph.activities[at], size) for at in columns[0]], np.float64)
+                for size in ("blocks", "inputs")
+            )
             precision = np.array([graph.precisions.get(at, 0) for at in columns[0]], np.float64)
             stands_in, unlike = place, tuple[UnlikeStretch, ...]()
             if not on_cpu:
@@ -209,6 +213,7 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
                 precision=np.where(precision > 0, precision, np.nan),
                 converts=np.array([name in _CONVERTS for name in names[rank]], bool),
                 of_layers=np.array([_is_of_layers(name) for name in names[rank]], bool),
+                inputs=np.where(inputs > 0, inputs, np.nan),
                 unlike=unlike,
             )
     names_of = {step: set(program) for step, program in programs.items()}

@@ -13,6 +13,7 @@ from typing import get_args
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.answer_steps import OnceSteps, OwnPart, StepTimes
+from scalescope.scaling.verdicts.stragglers import explains
 
 #: In the mean it costs this share of the step.
 _WORTH_SAYING = 0.02
@@ -56,6 +57,10 @@ class LongSplits:
     stands_out: bool = False  # by far more than any other of the rank's steps differs by
     times_operators: float | None = None  # the same of how much longer the host takes for each operator, where it does
     as_many: bool = False  # a host that computes for longer runs as many operators there as in the others
+    #: … by operator, how many times the elements these work on there, where that may well be why; and whether they work
+    #: on as many. Neither where shapes do not tell.
+    larger: Mapping[str, float] = field(default_factory=dict)
+    same_inputs: bool = False
     rank: int | None = None  # whose they are; None: all ranks'
     waited_ms: float | None = None  # by how much longer their ranks wait for a core there, each; None: nothing tells
     #: What each part of a step that takes much of it is longer by there, in the mean, ms, the largest first.
@@ -182,7 +187,7 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float, *, on_cpu: bool) -> L
         return None
     part = tuple(min(parts[what][index], ms) for index, ms in zip(at, each, strict=True))
     late = what == "idle_launch"
-    computes = on_cpu and what == "compute"
+    as_many = what == "compute" and _run_as_many(steps, at)
     return LongSplits(
         what,
         tuple(steps[index].step for index in at),
@@ -192,7 +197,9 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float, *, on_cpu: bool) -> L
         part,
         stands_out=least >= _TIMES_ONCE * rest,
         parts_ms=_much_of(parts, at, statistics.fmean(each)),
-        as_many=computes and _run_as_many(steps, at),
+        as_many=on_cpu and as_many,
+        larger=_larger_inputs(steps, at) if as_many else {},
+        same_inputs=as_many and all(one.times_inputs == {} for one in steps),
         times_compute=_times_compute(steps, at) if late and _may_launch(steps, at, part) else None,
         times_operators=_times_operators(steps, at) if late or (on_cpu and _as_their_operators(steps, at)) else None,
     )
@@ -250,6 +257,31 @@ def _run_as_many(steps: Sequence[StepSplit], at: Sequence[int]) -> bool:
         return False
     usual = statistics.median(count for index, count in enumerate(counts) if index not in at)
     return all(abs(counts[index] - usual) <= _AS_MANY * usual for index in at)
+
+
+def _larger_inputs(steps: Sequence[StepSplit], at: Sequence[int]) -> dict[str, float]:
+    """Return how many times the elements operators work on in each longer step that they do in the others, at least,
+    the largest first; nothing where shapes do not tell, or that is too little for what those compute longer.
+    """
+    others = [index for index in range(len(steps)) if index not in at]
+    loads = [one.times_load for one in steps if one.times_load is not None]
+    if len(loads) < len(steps):
+        return {}
+    usual_ms = statistics.median(steps[index].compute_ms for index in others)
+    times = statistics.fmean(steps[index].compute_ms for index in at) / usual_ms if usual_ms else 1.0
+    more = min(loads[index] for index in at) / statistics.median(loads[index] for index in others)
+    if not explains(more, times):
+        return {}
+    names = sorted({name for one in steps for name in one.times_inputs or {}})
+    of_steps = {name: [(one.times_inputs or {}).get(name, 1.0) for one in steps] for name in names}
+    larger = {
+        name: min(own[index] for index in at) / usual
+        for name, own in of_steps.items()
+        if (usual := statistics.median(own[index] for index in others)) > 0
+    }
+    return {
+        name: ratio for name, ratio in sorted(larger.items(), key=lambda item: -item[1]) if explains(ratio, 1.0)
+    }  # fmt: skip
 
 
 def _as_their_operators(steps: Sequence[StepSplit], at: Sequence[int]) -> bool:
