@@ -105,14 +105,18 @@ class GlooJob:
             self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP, shapes)
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
-    def meet(self, operation: str, transfer_ms: float) -> None:
-        """Let all ranks meet in a barrier, or to gather or broadcast something: their loops wait for that."""
+    def meet(self, operation: str, transfer_ms: float, numbers: int | None = None) -> None:
+        """Let all ranks meet in a barrier, or to gather or broadcast something: their loops wait for that.
+
+        `numbers`: how many it carries, where shapes are recorded.
+        """
+        shapes = {} if numbers is None else {"Input Dims": [[numbers]], "Input type": ["float"]}
         began = {rank: now + 30_000 for rank, now in self.now.items()}
         end = max(began.values()) + round(transfer_ms * 1e6)
         operator = {"all_gather": "c10d::allgather_", "broadcast": "c10d::broadcast_"}.get(operation, "c10d::barrier")
         for rank, begin in self.now.items():
             self._event(rank, "cpu_op", operator, begin + 10_000, begin + 25_000)
-            self._event(rank, "user_annotation", f"gloo:{operation}", began[rank], end, _RUN_LOOP)
+            self._event(rank, "user_annotation", f"gloo:{operation}", began[rank], end, _RUN_LOOP, shapes)
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
     def gather_objects(self, pickles_ms: float, transfer_ms: float) -> None:

@@ -20,10 +20,11 @@ from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests import data_parallel
 from tests.data_parallel import Disturbance
-from tests.gloo_traces import GlooJob
+from tests.gloo_traces import GlooJob, in_steps
 from tests.gloo_traces import analysed as analysed_gloo
 from tests.recorded import explained_of, records_of
 from tests.test_scaling_findings import DATA, analysed, found
+from tests.trace_json import packed, unpacked
 
 
 def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path: Path) -> None:
@@ -137,10 +138,49 @@ def test_a_change_brings_no_more_than_what_it_takes_out_can_cost() -> None:
     assert (capped.ms, capped.at_most) == (13.5, True)
 
 
-def test_units_of_shards_too_small_cost_at_most_all_rounds_but_one(tmp_path: Path) -> None:
-    """Four layers of 16 KiB, each gathered by itself in 0.2 ms."""
-    analysis = analysed(data_parallel.run(tmp_path, Disturbance(units=4), ahead=True))
+@pytest.mark.parametrize(("annotated", "cure"), [("FSDP::pre_forward", "larger_units"), (None, "gather_together")])
+def test_units_of_shards_too_small_cost_at_most_all_rounds_but_one(
+    annotated: str | None, cure: str, tmp_path: Path
+) -> None:
+    """Four layers of 16 KiB, each gathered by itself in 0.2 ms. *Shard larger units: fully_shard(…)* was advised of
+    what a loss gathers under DDP, too, twice a step 16.0 KiB.
+    """
+    folder = data_parallel.run(tmp_path, Disturbance(units=4), ahead=True)
+    for path in folder.glob("*.json.gz") if annotated else ():
+        trace = unpacked(path)
+        first = next(one for one in trace["traceEvents"] if one.get("cat") == "user_annotation")
+        trace["traceEvents"].append({**first, "name": annotated, "dur": 100})
+        path.write_bytes(packed(trace))
+    analysis = analysed(folder)
     (one,) = analysis.findings
     assert (one.code, one.at_most) == ("small_collectives", True) and one.ms == pytest.approx(0.6, rel=0.02)
-    assert one.remedy is not None and one.remedy.cure == "larger_units"
+    assert one.remedy is not None and one.remedy.cure == cure
     assert "4 collectives a step, most of them all_gather, of 16.0 KiB" in run_verdict(analysis).headline
+
+
+@pytest.mark.parametrize("between", ["aten::cat", "aten::mm"])
+def test_what_a_loss_gathers_one_by_one_is_to_be_gathered_together_unless_products_come_between(
+    between: str, tmp_path: Path
+) -> None:
+    """*Shard larger units … around blocks and not each layer* was told of a contrastive loss's gathers under DDP. What
+    layers gather of activations needs what came before it.
+    """
+
+    def of_step(job: GlooJob) -> None:
+        begun = dict(job.now)
+        job.compute(20.0, "aten::mm", calls=5)
+        for rank in (0, 1):
+            job.annotate(rank, "DistributedDataParallel.forward", begun[rank], job.now[rank])
+        for _ in range(4):
+            job.meet("all_gather", 1.0, numbers=4096)
+            job.compute(0.5, between)
+        job.compute(20.0, "AddmmBackward0", calls=5)
+        job.all_reduce(1.0)
+        begun = dict(job.now)
+        job.compute(2.0, "aten::lerp_", calls=2)
+        for rank in (0, 1):
+            job.annotate(rank, "Optimizer.step#AdamW.step", begun[rank], job.now[rank])
+
+    answer = analysed_gloo(in_steps(tmp_path, range(5), of_step))
+    cures = [one.remedy.cure for one in answer.findings if one.remedy is not None and one.code == "small_collectives"]
+    assert cures == (["gather_together"] if between == "aten::cat" else []), cures

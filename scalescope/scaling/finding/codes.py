@@ -88,6 +88,7 @@ Cure = Literal[
     "merge_collectives",
     "merge_tensors",  # gradients, or figures: their sizes leave it open
     "larger_units",  # of FSDP
+    "gather_together",  # what a loss needs of all ranks
     "smaller_buckets",
     "fewer_cuts",  # of a compiled graph, at the edges of gradient buckets
     "no_cuts",

@@ -226,6 +226,10 @@ CURES: dict[Cure, CureText] = {
         "one tensor, every so many steps",
     ),
     "larger_units": CureText("shard larger units", "fully_shard(…), or FSDP(…), around blocks and not each layer"),
+    "gather_together": CureText(
+        "gather together what is gathered one by one",
+        "what a loss needs of all ranks in one tensor (torch.cat) for one all_gather, and split behind it",
+    ),
     "exchange_once": CureText(
         "exchange gradients in the last backward pass of a step alone",
         "with model.no_sync(): around all backward passes but the last before optimizer.step()",

@@ -4,9 +4,13 @@ Each is a round of messages that takes as long however little it carries. So of 
 where nothing hides them. DDP's buckets are told by themselves (`gradients`). What is reduced otherwise (activations)
 cannot be put together at will: what waits for each of them comes between. Gradients that a loop reduces one by one look
 as figures do where they are as small, but no figure is a vector of many: biases are.
+
+What is gathered small is a unit of shards where parameters are sharded. Elsewhere it is what a loss, or a metric, needs
+of all ranks: of that, what nothing is multiplied between can be gathered together.
 """
 
 import statistics
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -15,8 +19,10 @@ from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Transfer
 from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 
 #: Losses, norms, counts, flags: so many bytes are figures, and no layer's gradients or activations.
 _FIGURES_BYTES = 1 << 10
@@ -24,7 +30,10 @@ _FIGURES_BYTES = 1 << 10
 _FEW_NUMBERS_BYTES = 64
 #: Weights and gradients that travel in shards: a unit of so few bytes is a layer or less, and could be a whole block.
 _SHARDS_BYTES = 1 << 16
+#: What carries data that travel all the same, however they are put together.
+_OF_DATA: tuple[Cure, ...] = ("larger_units", "gather_together")
 _OF_SHARDS = named(lambda facts: facts.sharded and facts.symmetric and not facts.personalised)
+_REDUCED_SHARDS = _OF_SHARDS & named(lambda facts: facts.reduces)
 #: What each pair has for itself (the counts before an all-to-all) is needed where it is sent.
 _NEEDED_THERE = MOVE_NO_DATA | PAIRWISE | named(lambda facts: facts.personalised)
 
@@ -35,7 +44,7 @@ def small_collectives(scene: Scene) -> Iterator[Candidate]:
         return  # what such a collective takes may be waiting
     kinds = [_candidate(scene, _is_of_figures, "merge_collectives")]
     if scene.analysis.trains:  # a server's small messages are activations, which cannot be put together
-        kinds.append(_candidate(scene, _is_of_shards, "larger_units"))
+        kinds.append(_candidate(scene, _is_of_shards, "larger_units" if _shards(scene) else "gather_together"))
     found = [one for one in kinds if one is not None]
     yield from sorted(found, key=lambda one: -(_exposed_evidence_ms(one)))[:1]
 
@@ -58,6 +67,8 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
     others = {at for one in steps for at in one.transfers} if not isinstance(steps, str) else set()
     others |= scene.transfers_of_objects
     held = _by_step(scene, (one for at, one in enumerate(graph.transfers) if at not in others and is_small(one)))
+    if cure == "gather_together":
+        held = {step: _longest_row(scene, of_step) for step, of_step in held.items()}
     gain_ms = _rounds_lost(scene, held)
     if gain_ms is None:
         return None
@@ -71,7 +82,7 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
         EvidenceRow(kind="figure", name="median_bytes", value=size),
         EvidenceRow(kind="activity", name=operation, ms=statistics.fmean(map(_exposed_ms, held.values()))),
     )
-    if cure != "larger_units" and not scene.replayer.on_cpu:
+    if cure not in _OF_DATA and not scene.replayer.on_cpu:
         # figures can travel together: what that brings, hosts that hand over one of them and all, the replay tells
         return Candidate(
             code="small_collectives", removals=(_as_one(scene, small),), evidence=evidence, remedy=Remedy(cure=cure)
@@ -86,8 +97,53 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
         evidence=evidence,
         remedy=Remedy(cure=cure),
         # what shards carry, little as it is, travels all the same; what a host saves, a device need not feel
-        at_most=cure == "larger_units" or host_ms > 0,
+        at_most=cure in _OF_DATA or host_ms > 0,
     )
+
+
+def _shards(scene: Scene) -> bool:
+    """Tell whether a job's parameters are sharded: by its annotations, or else by shards of gradients that are reduced
+    beside what is gathered, where DDP's reducer moves none.
+    """
+    told = {record.sharded for record in scene.replayer.records.values()} - {None}
+    if told:
+        return True in told
+    if any(record.gradients for record in scene.replayer.records.values()):
+        return False
+    operations = {one.operation for one in scene.replayer.graph.transfers}
+    return bool(operations & (_OF_SHARDS - _REDUCED_SHARDS)) and bool(operations & _REDUCED_SHARDS)
+
+
+def _longest_row(scene: Scene, transfers: Sequence[Transfer]) -> list[Transfer]:
+    """Return the most of a step's collectives, of one kind, that nothing is multiplied between: they need not wait for
+    each other's results.
+    """
+    graph = scene.replayer.graph
+    rows: list[list[Transfer]] = []
+    last: dict[tuple[str, tuple[int, ...]], list[Transfer]] = {}
+    starts: dict[int, list[int]] = {}
+    for one in sorted(transfers, key=lambda transfer: _begin(scene, transfer)):
+        rank = min(one.members)
+        if rank not in starts:
+            starts[rank] = sorted(
+                node.traced_start
+                for node in graph.activities
+                if node.rank == rank and node.kind == COMPUTE and kind_of(node.name) in MULTIPLYING
+            )
+        key = (one.operation, tuple(sorted(one.members)))
+        row = last.get(key)
+        between = None if row is None else [bisect_left(starts[rank], _begin(scene, at)) for at in (row[-1], one)]
+        if row is None or between is None or between[0] != between[1]:
+            row = last[key] = []
+            rows.append(row)
+        row.append(one)
+    return max(rows, key=len, default=[])
+
+
+def _begin(scene: Scene, transfer: Transfer) -> int:
+    """Return when the first rank of a collective, by number, began it."""
+    rank = min(transfer.members)
+    return scene.replayer.graph.activities[transfer.members[rank]].traced_start
 
 
 def _as_one(scene: Scene, small: Sequence[Transfer]) -> Removal:

@@ -8,6 +8,7 @@ import numpy as np
 from scalescope.records.operations import FROM_ROOT, TO_ROOT
 from scalescope.scaling.rank.annotations.loading import waits_for_workers
 from scalescope.scaling.rank.annotations.phases import find_phases
+from scalescope.scaling.rank.annotations.sharding import tells_sharding
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.recomputed import inside_of
@@ -100,6 +101,8 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
     result.own, result.multiplied = trace.header.own, trace.multiplied
     result.loads = loads_of(trace, timeline.steps)
+    result.sharded = tells_sharding(trace.names)
+    result.inputs = inputs_by_activity(trace, result.start, result.end, result.kind)
     return result
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from scalescope.scaling.rank.annotations.loading import copies_to_host, data_loading, waits_for_workers
 from scalescope.scaling.rank.annotations.phases import find_phases
+from scalescope.scaling.rank.annotations.sharding import tells_sharding
 from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.partition import device_layers, device_windows
 from scalescope.scaling.rank.recomputed import find_recomputed, inside_of
@@ -89,6 +90,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     result.elements = elements_before(trace, starts, ends, threads, result.data, optimizing)
     result.own, result.multiplied = trace.header.own, trace.multiplied
     result.loads = loads_of(trace, timeline.steps)
+    result.sharded = tells_sharding(trace.names)
     return result
 
 

@@ -86,6 +86,7 @@ class RankRecord:
     phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
     recomputed: list[int] = field(default_factory=list)  # activities of the forward pass, run in the backward pass
     precisions: list[int] = field(default_factory=list)  # by activity, see precisions.py; empty where none is told
+    sharded: bool | None = None  # whether its parameters are, as its annotations say; None: they say nothing
     new_gradients: list[int] = field(default_factory=list)  # when the host makes them, ascending: see new_gradients.py
 
 
