@@ -19,16 +19,22 @@ LATE = LateInSteps(rank=0, ms=29.8, low_ms=14.6, high_ms=45.1, mean_step_ms=184.
                    saved_ms=15.9, saved_low_ms=0.6, saved_high_ms=31.2)  # fmt: skip
 
 
-def uneven(folder: Path, times: float | None, longer_ms: float = 87.0) -> RunAnalysis:
-    """Return what is told of ten steps, in five of which rank 0's products take longer; `times`: on so many times the
-    elements; None: shapes are not recorded.
+def uneven(
+    folder: Path,
+    times: float | None,
+    longer_ms: float = 87.0,
+    ranks: tuple[int, ...] = (0,),
+    steps: tuple[int, ...] = LONG,
+) -> RunAnalysis:
+    """Return what is told of ten steps, in five of which rank 0's products take longer, or all of `ranks`; `times`: on
+    so many times the elements; None: shapes are not recorded.
     """
     job = GlooJob()
     for number in STEPS:
         job.step(number)
         job.compute(30.0, "aten::convolution", calls=3, elements=0 if times is None else 460_000)
         for rank in (0, 1):
-            long = rank == 0 and number in LONG
+            long = rank in ranks and number in steps
             elements = 0 if times is None else round(70_000 * (times if long else 1.0))
             job.compute(30.0 + long * longer_ms, "aten::addmm", rank, calls=10, elements=elements)
         job.all_reduce(3.0)
@@ -62,6 +68,15 @@ def test_longer_steps_of_larger_inputs_are_more_work_with_the_lengths_to_even_ou
         "it computes for 87.0 ms longer, on larger inputs: 4.80× the elements in aten::addmm"
     )
     assert found.remedy is not None and found.remedy.cure == "even_out_lengths"
+
+
+def test_larger_inputs_of_all_ranks_in_the_same_steps_are_no_load_to_even_out(tmp_path: Path) -> None:
+    """Ranks whose batches are larger together wait for nobody: that may be padding, or what the job needs."""
+    answer = uneven(tmp_path, 4.8, ranks=(0, 1), steps=LONG[:4])
+    (found,) = (one for one in answer.findings if one.code == "more_work")
+    assert (found.rank, found.at_most) == (None, True)
+    assert "the ranks compute for 87.0 ms longer, on larger inputs: 4.80× the elements in" in because(found)
+    assert found.remedy is not None and found.remedy.cure == "pad_less"
 
 
 @pytest.mark.parametrize(

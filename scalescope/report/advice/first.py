@@ -22,7 +22,7 @@ from scalescope.report.views import (
     waterfall_steps,
 )
 from scalescope.scaling.answer import Advice, RunAnalysis
-from scalescope.scaling.finding.codes import TOO_MANY_THREADS
+from scalescope.scaling.finding.codes import TOO_MANY_THREADS, Cure
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.order import weight
 from scalescope.scaling.findings.derived import is_compiled
@@ -43,6 +43,8 @@ _NAME_LIBRARY = (
     "profile with the communication library that torch.distributed has (NCCL, RCCL), or add this one's kernels to "
     "scalescope's table of families: what waits in them is told only then"
 )
+#: What is done on all ranks, whichever one it is to tell more of.
+_AGAIN: tuple[Cure, ...] = ("profile_longer", "measure_again")
 #: More ranks than this are not named once more.
 _FEW_RANKS = 8
 
@@ -123,10 +125,11 @@ def _on_rank(beside: Finding, first: Finding) -> str:
 
 
 def begins_on(findings: Sequence[Finding], first: Finding) -> int | None:
-    """Return the one rank on which the advice about the `first` finding begins; None where it is for several, or more
-    steps are to be profiled before.
+    """Return the one rank on which the advice about the `first` finding begins; None where it is for several, or steps
+    are to be profiled again, or more of them before.
     """
-    return None if first.ranks or finding_text.more_steps(findings) else first.rank
+    again = first.remedy is not None and first.remedy.cure in _AGAIN
+    return None if first.ranks or again or finding_text.more_steps(findings) else first.rank
 
 
 def remedy_of_growth(fall: Waterfall, runs: Sequence[RunAnalysis]) -> str:

@@ -30,6 +30,7 @@ from scalescope.report.text.scaling.scaling_loss import NOT_THE_SCALING, speeds_
 from scalescope.report.views import devices, grew_within_noise, run_label, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.finding.codes import TELLS_MORE
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import has_upper_end, is_late
 from scalescope.scaling.finding_list import told_of
@@ -229,8 +230,11 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
         rank = begins_on(answer.findings, first) if same or card.startswith(mended) else None
         where = "" if rank is None else f", on rank {rank}"  # as on a terminal
         if same:
-            most = f"come{where}{',' if where else ''} of"
-            told = f"{'Of the profiled steps alone, most' if alone else 'Most'} would {most}: {told}"
+            most = f"most would come{where}{',' if where else ''} of"
+            if first.remedy is not None and first.remedy.cure in TELLS_MORE:
+                most = "to begin with"  # nothing comes of that by itself
+            told = f"{'Of the profiled steps alone, ' if alone else ''}{most}: {told}"
+            told = capitalized(told)
         elif alone:
             told = f"Of the profiled steps alone{where}: {card}"
         else:

@@ -48,6 +48,7 @@ Cure = Literal[
     "launch_without_waiting",
     "even_out",  # the ranks' batches
     "even_out_lengths",  # of their sequences
+    "pad_less",  # where all ranks' batches are larger in the same steps
     "look_at_device",
     "load_ahead",
     "prepare_ahead",  # in the loader's processes, what the loop's thread makes of a batch

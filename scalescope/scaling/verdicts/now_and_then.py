@@ -169,6 +169,9 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         # whose batches differ in size has more to do, however quick it is: that is no chance, and no other's doing
         longest = next(iter(long.larger))
         code, cure = "more_work", "even_out" if _CONVOLVES in longest else "even_out_lengths"
+        if rank is None:
+            # ranks that have more in the same steps wait for nobody: it may be what they need
+            cure, low, high = "pad_less", 0.0, ms
         rows += larger
     elif slowed is not None or long.for_cores or long.as_many or (long.once and not _is_of_its_host(long)):
         code, cure = "unsteady", "measure_again"
@@ -191,6 +194,7 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         evidence=(longer_by, *rows),
         remedy=Remedy(cure=cure),
         backed="measured",
+        at_most=cure == "pad_less",
     )
 
 

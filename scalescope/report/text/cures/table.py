@@ -42,6 +42,10 @@ CURES: dict[Cure, CureText] = {
         "sort samples into buckets by length, and give all ranks batches of one bucket, or of as many tokens, in each "
         "step; no batch padded beyond its own longest",
     ),
+    "pad_less": CureText(
+        "pad batches less, if that is what makes them larger",
+        "sort samples into buckets by length or size; no batch padded beyond its own longest",
+    ),
     "look_at_device": CureText(
         "see what else runs on that device, and its clocks",
         "nvidia-smi or rocm-smi on that host: processes, clocks, power",
