@@ -29,7 +29,7 @@ from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.rank.records.normalising import normalising
 from scalescope.scaling.rank.records.optimizers import single_operations
 from scalescope.scaling.rank.records.preparing import preparing
-from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, call_times
+from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, loaded_before_calls
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
@@ -132,7 +132,7 @@ def _that_load(record: RankRecord) -> list[int]:
 def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], offset: int) -> list[HostCall]:
     calls: list[HostCall] = []
     returned = record.calls[0].start if record.calls else 0
-    for call, loaded_ns in zip(record.calls, _loaded_before(record), strict=True):
+    for call, loaded_ns in zip(record.calls, loaded_before_calls(record), strict=True):
         start, end = call.start, call.end
         think = start - returned if start > returned else 0
         inside = end - (start if think else returned)
@@ -162,17 +162,6 @@ def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], 
             handing = first + call.activity if own else -1
         calls[at].hands_over = handing if call.in_collective else -1
     return calls
-
-
-def _loaded_before(record: RankRecord) -> list[float]:
-    """Return for how many ns a rank's host loads data before each of its calls, since all before it have returned."""
-    starts, ends = call_times(record)
-    if not record.data.starts.size or not starts.size:
-        return [0.0] * starts.size
-    returned = np.maximum.accumulate(np.concatenate((starts[:1], ends[:-1])))
-    loaded = covered_before(record.data, starts) - covered_before(record.data, np.minimum(returned, starts))
-    before_calls: list[float] = loaded.astype(float).tolist()
-    return before_calls
 
 
 def _add_waits(graph: Graph, rank: int, record: RankRecord, first: int) -> None:

@@ -142,3 +142,14 @@ def data_between(record: RankRecord, start: int, end: int, *, from_workers: bool
         return 0
     left, right = covered_before(loading, np.array([start, end], np.int64)).tolist()
     return int(right - left)
+
+
+def loaded_before_calls(record: RankRecord) -> list[float]:
+    """Return for how many ns a rank's host loads data before each of its calls, since all before it have returned."""
+    starts, ends = call_times(record)
+    if not record.data.starts.size or not starts.size:
+        return [0.0] * starts.size
+    returned = np.maximum.accumulate(np.concatenate((starts[:1], ends[:-1])))
+    loaded = covered_before(record.data, starts) - covered_before(record.data, np.minimum(returned, starts))
+    before_calls: list[float] = loaded.astype(float).tolist()
+    return before_calls
