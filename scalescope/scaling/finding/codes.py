@@ -80,6 +80,7 @@ Cure = Literal[
     "pin_memory",  # of batches
     "read_at_once",  # what is read value by value
     "fuse_optimizer",  # to one operator
+    "update_at_once",  # parameters that a loop of the user's own updates one at a time
     "built_in_normalisation",  # in place of one that is written out
     "recompute_less",  # of the forward pass: activations that memory has room for are kept
     "fixed_shapes",

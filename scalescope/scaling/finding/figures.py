@@ -88,6 +88,9 @@ UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
 #: Evidence that a few of a rank's launches, now here and now there, take longer than on the others, or than the same
 #: ones in other steps, and the rest do not: `calls` a step, by `value` ms each.
 BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
+#: The figure of what a loop of the user's own takes that updates parameters one at a time (`calls`: operators;
+#: `value`: parameters), a rank and step.
+UPDATED_BY_HAND = "updated_one_by_one"
 PREPARING = "prepared_before_forward"  # the figure of what operators make of a batch there, a rank and step
 #: The figures of what normalisation that is written out takes with its backward pass (`calls`: operators), a rank and
 #: step; and in how many chains (`calls`), of up to so many operators (`value`).

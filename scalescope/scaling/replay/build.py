@@ -26,6 +26,7 @@ import numpy as np
 
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
+from scalescope.scaling.rank.records.by_hand import updated_by_hand
 from scalescope.scaling.rank.records.normalising import normalising
 from scalescope.scaling.rank.records.optimizers import single_operations
 from scalescope.scaling.rank.records.preparing import preparing
@@ -106,6 +107,7 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     if record.activity == "cpu":
         graph.loading.update(first + at for at in _that_load(record))
         graph.optimizing.update(first + at for own in single_operations(record).values() for at in own)
+        graph.optimizing.update(first + at for one in updated_by_hand(record) for at in one.activities)
         graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
         graph.preparing.update(first + at for at in preparing(record))
     graph.recomputed.update(first + at for at in record.recomputed)

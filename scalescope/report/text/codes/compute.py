@@ -40,6 +40,7 @@ from scalescope.scaling.finding.figures import (
     UNALIGNED_PRODUCTS,
     UNFUSED,
     UNFUSED_OPTIMISER,
+    UPDATED_BY_HAND,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 
@@ -220,7 +221,18 @@ def unfused_optimizer(finding: Finding) -> str:
     calls = f" in {row.calls:,.0f} operators" if row is not None and row.calls else ""
     most = [one.name for one in finding.evidence if one.kind == "operator"]
     named = f", most of it {listing(most)}" if most else ""
-    return f"{name} takes{takes} of a profiled step{calls}{named}, where one would do"
+    told = f"{name} takes{takes} of a profiled step{calls}"
+    if (loop := row_of(finding, UPDATED_BY_HAND)) is None:
+        return f"{told}{named}, where one would do"
+    return f"{f'{told}, and ' if row is not None else ''}{_by_hand(loop)}{named}"
+
+
+def _by_hand(row: EvidenceRow) -> str:
+    """Return what a loop of the user's own does to parameters one at a time."""
+    calls = f" in {row.calls:,.0f} operators" if row.calls else ""
+    takes = f": {milliseconds(row.ms)} of a profiled step" if row.ms is not None else ""
+    which = f"{row.value:,.0f} parameters" if row.value else "parameters"
+    return f"the job updates {which} one at a time{calls}, by no optimizer of torch's{takes}"
 
 
 def unfused_normalisation(finding: Finding) -> str:

@@ -189,6 +189,12 @@ CURES: dict[Cure, CureText] = {
     "fuse_optimizer": CureText(
         "let the optimizer be one operator (fused=True)", "torch.optim.AdamW(…, fused=True), and so Adam and Adagrad"
     ),
+    "update_at_once": CureText(
+        "update all parameters at once, by an optimizer of torch's or by operators that take lists of tensors",
+        "torch.optim.AdamW(model.parameters(), fused=True), and so Adam, Adagrad and SGD; of a rule of your own, "
+        "torch._foreach_mul_, torch._foreach_add_, torch._foreach_lerp_ and the like, in place, on lists of all "
+        "parameters; optimizer.zero_grad() where gradients are set to zero one by one",
+    ),
     "built_in_normalisation": CureText(
         "use the built-in normalisation, which is one operator",
         "nn.GroupNorm, nn.LayerNorm, nn.BatchNorm2d or nn.InstanceNorm2d, or torch.nn.functional's; "

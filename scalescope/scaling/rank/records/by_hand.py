@@ -1,0 +1,120 @@
+"""Which of a CPU's operators update parameters one at a time, by a loop of the user's own and no optimizer of torch's.
+
+Behind a backward pass, and before the next forward pass, such a loop runs the same few operators for each parameter:
+one of them comes about as often as the backward pass has made gradients. Nothing tells which tensors an operator has.
+What is in place and has no root gives nothing back, or little, as measured: momentum, averages of weights, norms that
+are clipped. So what counts makes tensors anew, which are gone with the next operator, or takes roots, as Adam does.
+"""
+
+import bisect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from scalescope.scaling.rank.records.record import RankRecord
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
+
+_GRADIENT, _NODE = "torch::autograd::AccumulateGrad", re.compile(r"\w+Backward\d*")
+#: What torch says that it does itself there, and where the next pass begins.
+_OPTIMIZER, _FORWARD = "Optimizer.", ".forward"
+#: What a rule is made of, operator by operator. A name that ends in `_` writes in place.
+_RULE = re.compile(
+    r"aten::(mul|multiply|add|sub|subtract|rsub|div|divide|true_divide|addcmul|addcdiv|lerp|pow|square|sqrt|rsqrt"
+    r"|reciprocal|neg|sign|abs|maximum|clamp\w*|zeros_like|ones_like|full_like|zero|fill|copy|where)_?"
+)
+#: What may lie within: norms of gradients and what reads them, views, and what DDP brings back from its buckets.
+_BESIDE = re.compile(
+    r"aten::(item|_local_scalar_dense|is_nonzero|norm|linalg_vector_norm|sum|clone|to|_to_copy|detach_?|alias"
+    r"|view\w*|reshape|empty\w*|result_type|set_)|torch\.distributed\.ddp\.reducer::\w+"
+)
+#: What sets gradients to zero, which a loop may do behind the next batch.
+_ZEROING = re.compile(r"aten::(zeros_like|zero_|fill_)")
+_ROOTS = re.compile(r"aten::(r?sqrt|addcdiv)_?")
+#: What writes what is there, and makes no tensor.
+_IN_PLACE = re.compile(r"aten::\w+_")
+#: Of what is no root so many make tensors anew, where a loop does that.
+_ANEW = 1 / 3
+#: For fewer parameters no loop tells itself apart. The rarest of its operators comes so many times as often as there
+#: are any, at least and at most; what is rarer than these stands beside a loop, or is for a few of the parameters.
+_FEWEST, _AS_OFTEN, _NO_OFTENER = 8, 0.5, 2.2
+_BY_CHANCE, _RARE = 2, 0.03
+
+
+class Update(NamedTuple):
+    """One loop over parameters in one step."""
+
+    step: int
+    activities: tuple[int, ...]  # that the rule is made of, ascending
+    parameters: int
+    roots: bool  # as Adam and its kin take, which have a fused form
+    anew: bool  # it makes tensors that are gone with the next operator
+
+
+def updated_by_hand(record: RankRecord) -> list[Update]:
+    """Return a rank's updates of parameters that give something back as one operator, ascending."""
+    if record.activity != "cpu":
+        return []
+    return [one for rows, parameters in _behind_backward(record) if (one := _update(record, rows, parameters))]
+
+
+def _update(record: RankRecord, rows: list[int], parameters: int) -> Update | None:
+    often = Counter(record.name[at] for at in rows)
+    rarest = min((one for one in often.values() if one > max(_BY_CHANCE, _RARE * len(rows))), default=0)
+    if parameters < _FEWEST or not _AS_OFTEN * parameters <= rarest <= _NO_OFTENER * parameters:
+        return None
+    roots = any(_ROOTS.fullmatch(name) and 2 * times > parameters for name, times in often.items())
+    arithmetic = {name: times for name, times in often.items() if not _ROOTS.fullmatch(name)}
+    made = sum(times for name, times in arithmetic.items() if not _IN_PLACE.fullmatch(name))
+    anew = made >= _ANEW * sum(arithmetic.values()) > 0
+    return Update(record.step[rows[0]], tuple(rows), parameters, roots, anew) if roots or anew else None
+
+
+def _behind_backward(record: RankRecord) -> Iterator[tuple[list[int], int]]:
+    """Yield what runs in a row between a backward pass and the next forward pass, with that pass's parameters."""
+    handed = sorted(call.start for call in record.calls if call.in_collective)
+    phases = [one for one in record.phases if one[2].startswith(_OPTIMIZER)]
+    forwards = [begun for begun, _, name in record.phases if name.endswith(_FORWARD)]
+    fetches, again = record.data.starts.tolist(), set(record.recomputed)
+    row: list[int] = []
+    parameters, is_forward, is_fetched, before = 0, True, False, 0
+    for at in (at for at, kind in enumerate(record.kind) if kind == COMPUTE and record.stream[at] == 0):
+        start, name = record.start[at], record.name[at]
+        if is_node := _is_node(name):
+            parameters = (0 if is_forward else parameters) + (name == _GRADIENT)
+            is_forward = is_fetched = False
+        else:
+            is_forward |= _any_between(forwards, before, start) or (at not in again and _multiplies(name))
+            is_fetched |= _any_between(fetches, before, start)
+        elsewhere = is_node or is_forward or _any_within(phases, start)
+        is_own = not elsewhere and bool((_ZEROING if is_fetched else _RULE).fullmatch(name))
+        beside = not elsewhere and not is_fetched and bool(_BESIDE.fullmatch(name))
+        behind = _any_between(handed, before, start) or (bool(row) and record.step[at] != record.step[row[0]])
+        before = start
+        if row and (behind or not (is_own or beside)):
+            yield row, parameters
+            row = []
+        if is_own:
+            row.append(at)
+    if row:
+        yield row, parameters
+
+
+@cache
+def _is_node(name: str) -> bool:
+    return name == _GRADIENT or bool(_NODE.fullmatch(name))
+
+
+def _multiplies(name: str) -> bool:
+    return kind_of(name) in MULTIPLYING
+
+
+def _any_between(instants: list[int], since: int, until: int) -> bool:
+    return bisect.bisect_right(instants, until) > bisect.bisect_right(instants, since)
+
+
+def _any_within(phases: list[tuple[int, int, str]], instant: int) -> bool:
+    at = bisect.bisect_right(phases, instant, key=lambda phase: phase[0]) - 1
+    return at >= 0 and instant < phases[at][1]

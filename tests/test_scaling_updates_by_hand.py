@@ -1,0 +1,161 @@
+"""Updates of parameters that a loop of the user's own runs one at a time, on CPUs: which are such, and what they cost.
+
+tests/data/normalised/others: a small network's loop clips gradients, and keeps averages of weights, by hand.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from scalescope import RunAnalysis
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
+from scalescope.report.text.findings import because
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.findings.computing.unfused_optimizer import (
+    GIVEN_BACK,
+    ROOTS_ANEW,
+    ROOTS_IN_PLACE,
+    RULES_ANEW,
+    GivenBack,
+)
+from scalescope.scaling.rank.records.by_hand import updated_by_hand
+from tests.gloo_traces import GlooJob, analysed
+from tests.recorded import DATA, records_of
+
+PARAMETERS = 20
+#: Adam, as formulae have it; as torch's own loop writes it; momentum; averages of weights.
+ADAM = ("mul", "mul", "add", "mul", "mul", "add", "div", "div", "sqrt", "add", "div", "sub", "copy_")
+ADAM_IN_PLACE = ("mul_", "mul_", "add_", "mul_", "addcmul_", "sqrt", "add_", "addcdiv_")
+MOMENTUM = ("mul", "add", "mul", "sub", "copy_")
+AVERAGES_IN_PLACE = ("mul_", "add_")
+CLIPPING = ("linalg_vector_norm", "item")
+
+
+def _of(answer: RunAnalysis) -> list[Finding]:
+    return [one for one in answer.findings if one.code == "unfused_optimizer"]
+
+
+def _job(
+    folder: Path,
+    operators: Sequence[str] = ADAM,
+    *,
+    ms: float = 20.0,
+    times: int = PARAMETERS,
+    ranks: Sequence[int] = (0, 1),
+    where: str = "behind",
+    between: str = "",
+    adam_ms: float = 0.0,
+) -> RunAnalysis:
+    """Of two ranks that compute for 40 ms loops of such operators take so long, behind the backward pass or elsewhere.
+
+    `between`: an operator, or a collective, behind each parameter's.
+    """
+    job = GlooJob(view_ns=None)
+    for step in range(8):
+        job.step(3 + step)
+        job.compute(20.0, "aten::linear", calls=10)
+        if where == "forward":
+            _loop(job, operators, ms, times, ranks, between)
+        job.compute(19.0, "AddmmBackward0", calls=10)
+        job.compute(1.0, "torch::autograd::AccumulateGrad", calls=PARAMETERS)
+        job.all_reduce(2.0)
+        if where == "batch":
+            job.annotate(0, "enumerate(DataLoader)#__next__", job.now[0], job.now[0] + 50_000)
+            job.annotate(1, "enumerate(DataLoader)#__next__", job.now[1], job.now[1] + 50_000)
+            for rank in ranks:
+                job.sleep(rank, 0.06)
+        if where in ("behind", "batch"):
+            _loop(job, operators, ms, times, ranks, between)
+        begun = dict(job.now)
+        if where == "step":
+            _loop(job, operators, ms, times, ranks, between)
+        if adam_ms:
+            job.compute(adam_ms, "aten::addcdiv_", calls=2 * PARAMETERS)
+        for rank, begin in begun.items():
+            if where == "step" or adam_ms:
+                name = "Optimizer.step#Adam.step" if adam_ms else "Optimizer.step#Shampoo.step"
+                job.annotate(rank, name, begin - 1_000, job.now[rank] + 1_000)
+        job.compute(2.0, "aten::argmax")
+    return analysed(job.write(folder))
+
+
+def _loop(job: GlooJob, operators: Sequence[str], ms: float, times: int, ranks: Sequence[int], between: str) -> None:
+    for _ in range(times):
+        for rank in ranks:
+            for name in operators:
+                job.compute(ms / times / len(operators), f"aten::{name}", rank)
+        if between == "all_reduce":
+            job.all_reduce(0.01)
+        elif between:
+            job.compute(0.01, between)
+
+
+@pytest.mark.parametrize(
+    ("operators", "share"), [(ADAM, ROOTS_ANEW), (ADAM_IN_PLACE, ROOTS_IN_PLACE), (MOMENTUM, RULES_ANEW)]
+)
+def test_an_update_by_hand_is_told_with_what_one_operator_gives_back(
+    tmp_path: Path, operators: Sequence[str], share: GivenBack
+) -> None:
+    """Of 181.7 ms 30.4 went there, and *loading data costs 8.9 ms* was the first sentence."""
+    answer = _job(tmp_path, operators)
+    (first,) = _of(answer)
+    assert answer.findings[0] is first and (first.rank, first.at_most, first.backed) == (None, False, "replay")
+    calls = PARAMETERS * len(operators)
+    whole = 20.0 + calls * 0.002
+    assert first.ms == pytest.approx(share.middle * whole, rel=0.02)
+    assert first.low_ms == pytest.approx(share.low * whole, rel=0.1)
+    assert first.high_ms == pytest.approx(share.high * whole, rel=0.1)
+    assert f"the job updates 20 parameters one at a time in {calls} operators" in because(first)
+    assert "by no optimizer of torch's: 20.0 ms of a profiled step, most of it" in because(first)
+    assert first.remedy is not None and "update all parameters at once" in cure_text(first.remedy)
+    assert "fused=True" in cure_elsewhere(first.remedy) and "torch._foreach_mul_" in cure_elsewhere(first.remedy)
+    assert "an unfused optimizer costs" in run_verdict(answer).headline
+
+
+@pytest.mark.parametrize(
+    ("operators", "other"),
+    [
+        (AVERAGES_IN_PLACE, {}),  # the same on lists gave back little, and of momentum in place nothing
+        (CLIPPING, {}),
+        (("add_",), {}),
+        (ADAM, {"ms": 1.2}),  # 1 ms of 46
+        (ADAM, {"ranks": (1,)}),  # work that one rank alone has
+        (ADAM, {"times": 6}),  # for what is no parameter: figures, samples of a batch
+        (MOMENTUM, {"times": 90}),
+        (("mul", "div"), {"where": "batch"}),  # what makes a batch
+        (("mul", "div"), {"where": "forward"}),
+        (ADAM, {"where": "step"}),  # an optimizer of somebody's own, that says so
+        (("mul", "div"), {"between": "aten::matmul"}),
+        (("mul", "div"), {"between": "all_reduce"}),
+    ],
+)
+def test_what_gives_little_back_or_updates_no_parameters_is_not_told(
+    tmp_path: Path, operators: Sequence[str], other: dict[str, object]
+) -> None:
+    assert not _of(_job(tmp_path, operators, **other))  # type: ignore[arg-type]
+
+
+def test_a_loop_beside_torchs_own_optimizer_is_told_with_it(tmp_path: Path) -> None:
+    """Averages of weights by a loop cost 5.0 ms beside AdamW's 10.3; of those alone it was told."""
+    (one,) = _of(_job(tmp_path, ("mul", "mul", "add", "copy_"), ms=10.0, adam_ms=12.0))
+    whole = GIVEN_BACK * (12.0 + 40 * 0.002) + RULES_ANEW.middle * (10.0 + 80 * 0.002)
+    assert one.ms == pytest.approx(whole, rel=0.02)
+    assert "Adam takes 12.0 ms of a profiled step in 40 operators, and the job updates 20 parameters" in because(one)
+    assert one.remedy is not None and "let the optimizer be one operator" in cure_text(one.remedy)
+
+
+@pytest.mark.parametrize(
+    "job", ["cpu_ddp_n2", "cpu_fsdp2_n2", "cpu_tiny_buckets_n2", "normalised/again", "recomputed/reentrant"]
+)
+def test_recorded_jobs_that_update_by_optimizers_of_torchs_have_no_such_loop(job: str) -> None:
+    assert not any(updated_by_hand(record) for record in records_of(job).values())
+
+
+def test_loops_of_a_recorded_job_are_found_where_they_make_tensors() -> None:
+    assert (DATA / "normalised" / "others").is_dir()
+    for record in records_of("normalised/others").values():
+        found = updated_by_hand(record)
+        assert found and {one.step for one in found} == set(record.steps)
+        assert {(one.parameters, one.roots, one.anew) for one in found} == {(16, False, True)}
