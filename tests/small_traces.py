@@ -7,11 +7,16 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-_SHAPES = ("Input Dims", "Input type")
+_SHAPES, _NUMBERS = ("Input Dims", "Input type"), ("Sequence number", "Fwd thread id")
 
 
-def record_steps(file: Path, step: Callable[[], object], steps: int, *, shapes: bool = False) -> None:
-    """Record so many steps into `file`, a name that ends in .json, and leave it packed beside that name."""
+def record_steps(
+    file: Path, step: Callable[[], object], steps: int, *, shapes: bool = False, numbers: bool = False
+) -> None:
+    """Record so many steps into `file`, a name that ends in .json, and leave it packed beside that name.
+
+    `shapes`, `numbers`: with those of operators, and with what autograd counts.
+    """
     with profile(activities=[ProfilerActivity.CPU], record_shapes=shapes) as profiler:
         for number in range(steps):
             with record_function(f"ProfilerStep#{number}"):
@@ -21,9 +26,10 @@ def record_steps(file: Path, step: Callable[[], object], steps: int, *, shapes: 
     trace = json.loads(file.read_text(encoding="utf-8"))
     trace.pop("traceName", None), trace.pop("host_name", None)
     trace["traceEvents"] = [one for one in trace["traceEvents"] if one["ph"] == "X"]
+    names = (*(_SHAPES if shapes else ()), *(_NUMBERS if numbers else ()))
     for one in trace["traceEvents"]:
         told = one.pop("args", {})
-        if kept := {name: told[name] for name in _SHAPES if shapes and name in told}:
+        if kept := {name: told[name] for name in names if name in told}:
             one["args"] = kept
     packed = gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), 9, mtime=0)
     file.with_suffix(".json.gz").write_bytes(packed)

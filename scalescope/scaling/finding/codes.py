@@ -17,6 +17,7 @@ Code = Literal[
     "unfused_normalisation",  # it is written out in operators where one would do: on CPUs, on all ranks
     "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
     "recomputation",  # the backward pass runs parts of the forward pass again, so that memory is saved: on all ranks
+    "unused_forward",  # what the forward pass computes that leads to no gradient: on CPUs, on all ranks
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
     "recompilation",
     "allocation",  # memory taken from, or given back to, the driver in a step
@@ -82,6 +83,7 @@ Cure = Literal[
     "fuse_optimizer",  # to one operator
     "update_at_once",  # parameters that a loop of the user's own updates one at a time
     "built_in_normalisation",  # in place of one that is written out
+    "drop_unused",  # what is computed with gradients for no loss, or have it computed without
     "recompute_less",  # of the forward pass: activations that memory has room for are kept
     "fixed_shapes",
     "keep_memory",
@@ -126,6 +128,7 @@ COMPUTED_BY_ALL: tuple[Code, ...] = (
     "unfused_normalisation",
     "batch_preparation",
     "recomputation",
+    "unused_forward",
 )
 #: What mends more threads that compute than cores.
 TOO_MANY_THREADS: tuple[Cure, ...] = ("fewer_threads", "cores_for_ranks")

@@ -96,6 +96,7 @@ PREPARING = "prepared_before_forward"  # the figure of what operators make of a 
 #: step; and in how many chains (`calls`), of up to so many operators (`value`).
 NORMALISED, NORMALISATIONS = "normalised_by_operators", "normalisations"
 RECOMPUTED = "recomputed_in_backward"  # the figure of what of the forward pass runs there once more, a rank and step
+UNUSED_FORWARD = "forward_without_backward"  # the figure of what of the forward pass no gradient comes back to
 SPARSE = "sparse_collectives"  # the figure of how many collectives a step carry sparse tensors, of sizes nobody tells
 BARRIERS = "barriers"  # evidence of barriers in each step: `calls`, in which a rank is for `ms`
 #: … of collectives of Python objects, whose name follows; and for how much of both together a rank waits for others.

@@ -24,6 +24,7 @@ from scalescope.scaling.findings.computing.recomputation import recomputation
 from scalescope.scaling.findings.computing.shared_device import shared_device
 from scalescope.scaling.findings.computing.unfused_normalisation import unfused_normalisation
 from scalescope.scaling.findings.computing.unfused_optimizer import unfused_optimizer
+from scalescope.scaling.findings.computing.unused_forward import unused_forward
 from scalescope.scaling.findings.containment import without_contained
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
@@ -71,6 +72,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     unfused_normalisation,
     batch_preparation,
     recomputation,
+    unused_forward,
     host_bound,
     copies,
     gradients,

@@ -18,7 +18,7 @@ from scalescope.scaling.replay.change import Change
 #: What devices or hosts are seen to do, and nobody else's doing explains.
 _SEEN: tuple[Code, ...] = (
     *ON_THE_DEVICE, "copies", "data_loading", "host_stall", "synchronising", "recompilation", "allocation",
-    "small_collectives", "debug_mode", "element_reads", "recomputation",
+    "small_collectives", "debug_mode", "element_reads", "recomputation", "unused_forward",
 )  # fmt: skip
 #: What settings bring varies for other reasons.
 _OF_SETTINGS: tuple[Code, ...] = ("small_buckets", "late_bucket", "exposed_transfer", "slow_transfer", "contention")

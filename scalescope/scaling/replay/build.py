@@ -26,11 +26,10 @@ import numpy as np
 
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
-from scalescope.scaling.rank.records.by_hand import updated_by_hand
+from scalescope.scaling.rank.records.by_hand import updating
 from scalescope.scaling.rank.records.normalising import normalising
-from scalescope.scaling.rank.records.optimizers import single_operations
 from scalescope.scaling.rank.records.preparing import preparing
-from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, loaded_before_calls
+from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, loaded_before_calls, that_load
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
@@ -105,13 +104,13 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         begins.append(first + min(row, starts.size - 1))
     graph.steps[rank] = begins
     if record.activity == "cpu":
-        graph.loading.update(first + at for at in _that_load(record))
-        graph.optimizing.update(first + at for own in single_operations(record).values() for at in own)
-        graph.optimizing.update(first + at for one in updated_by_hand(record) for at in one.activities)
+        graph.loading.update(first + at for at in that_load(record))
+        graph.optimizing.update(first + at for at in updating(record))
         graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
         graph.preparing.update(first + at for at in preparing(record))
     graph.recomputed.update(first + at for at in record.recomputed)
     graph.precisions.update((first + at, place) for at, place in enumerate(record.precisions) if place)
+    graph.unused.update(first + at for at in record.unused)
     graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
     graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
     if record.activity != "cpu":
@@ -121,14 +120,6 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         for one in record.gradients
     ]
     _add_waits(graph, rank, record, first)
-
-
-def _that_load(record: RankRecord) -> list[int]:
-    """Return a CPU's activities that lie in the loading of data."""
-    starts, ends = np.array(record.start, np.int64), np.array(record.end, np.int64)
-    loading = covered_before(record.data, ends) - covered_before(record.data, starts)
-    computes = np.array(record.kind, np.int64) == COMPUTE
-    return [int(row) for row in np.flatnonzero(computes & (ends > starts) & (2 * loading > ends - starts))]
 
 
 def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], offset: int) -> list[HostCall]:

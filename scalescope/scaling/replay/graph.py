@@ -151,6 +151,7 @@ class Graph:
     preparing: set[int] = field(default_factory=set)  # … that make of a batch what the network takes
     recomputed: set[int] = field(default_factory=set)  # … of the forward pass, that the backward pass runs once more
     precisions: dict[int, int] = field(default_factory=dict)  # by activity of a CPU: what it computes in, where told
+    unused: set[int] = field(default_factory=set)  # … of the forward pass, that lead to no gradient
     #: by activity: how many times the contention's inflation is its own; beyond the list 1
     slowed: list[float] = field(default_factory=list)
     #: by rank: batches that a worker process had not made when the host asked for them

@@ -20,6 +20,7 @@ from scalescope.scaling.replay.ranks.shortened import (
     free_loading,
     free_preparing,
     free_recomputed,
+    free_unused,
     fuse_optimizer,
     shorten_host,
 )
@@ -48,6 +49,7 @@ What = Literal[
     "normalising",  # … of what normalises operator by operator
     "preparing",  # what makes of a batch what the network takes
     "recomputed",  # what the backward pass runs of the forward pass once more
+    "unused",  # what of the forward pass leads to no gradient
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
     "rounds",  # of several collectives all but one
     "exchanges",  # collectives, with all that waits for them
@@ -115,6 +117,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             free_preparing(graph, rank)
         elif removal.what == "recomputed":
             free_recomputed(graph, rank)
+        elif removal.what == "unused":
+            free_unused(graph, rank)
         elif removal.what in ("waits", "reads"):
             _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank, for_collectives=not on_cpu)

@@ -13,6 +13,7 @@ from scalescope.scaling.trace.communication_args import (
     communication_of,
     gradient_of,
     multiplied_of,
+    number_of,
     precision_of,
 )
 from scalescope.scaling.trace.events import EXACT_FLOAT_US, AnyEvent, Args, decode_event_anyhow, decode_events
@@ -30,6 +31,7 @@ from scalescope.scaling.trace.trace import (
     CommunicationArgs,
     GradientArgs,
     MultipliedAt,
+    Numbered,
     Precisions,
     Stretches,
     Trace,
@@ -56,6 +58,7 @@ _GRADIENT = "torch::distributed::reducer::"
 _TAKES_TIME_NS, _MOST_KNOWN = 10_000, 4096
 #: So many operators of a stretch tell whether shapes were recorded.
 _SAMPLED = 256
+_NODE = re.compile(r"\w+Backward\d*")
 _THREAD_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -91,6 +94,8 @@ class Columns:
         self._computes: list[bool] = []  # by name id: does the operator compute with its tensors?
         self._precisions = GrowingColumns(2)
         self._known_precisions: dict[tuple[bytes, bytes], int] = {}
+        self._is_numbered: list[bool] = []  # by name id: does autograd number the operator, or is it a node of it?
+        self._numbered = GrowingColumns(2)
 
     def add(self, array: bytes) -> None:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
@@ -158,6 +163,7 @@ class Columns:
             multiplied=self._multiplied,
             multiplied_at=MultipliedAt(*self._multiplied_at.columns()),
             precisions=Precisions(*self._precisions.columns()),
+            numbered=Numbered(*self._numbered.columns()),
             annotation_communication=self._annotation_communication,
             threads=self.threads,
             frames=Stretches(*self._frames.columns()),
@@ -187,7 +193,9 @@ class Columns:
         if (runtime := self._usable(fields, np.flatnonzero(table == _RUNTIME))).size:
             self._runtime.append(self._host_columns(fields, runtime))
         if (operators := self._usable(fields, np.flatnonzero(table == _OPERATOR))).size:
-            self._take_talking(fields, operators, self._operators, self._operator_communication)
+            first = self._operators.rows
+            names = self._take_talking(fields, operators, self._operators, self._operator_communication)
+            self._take_numbers(fields, operators, names, first)
         if (annotations := self._usable(fields, np.flatnonzero(table == _ANNOTATION))).size:
             self._take_talking(fields, annotations, self._annotations, self._annotation_communication)
         overhead = np.flatnonzero(table == _OVERHEAD)
@@ -240,8 +248,11 @@ class Columns:
             ]
         )
 
-    def _take_talking(self, fields: Fields, rows: Ints, table: GrowingColumns, found: dict[int, int]) -> None:
-        """Take operators or annotations, and the arguments of those that describe a collective or a gradient."""
+    def _take_talking(self, fields: Fields, rows: Ints, table: GrowingColumns, found: dict[int, int]) -> Ints:
+        """Take operators or annotations, and the arguments of those that describe a collective or a gradient.
+
+        Return their names, as indices.
+        """
         first = table.rows
         columns = self._host_columns(fields, rows)
         names = columns[3]
@@ -268,6 +279,13 @@ class Columns:
         if table is self._operators:
             self._take_precisions(fields, rows, columns)
         table.append(columns)
+        return names
+
+    def _take_numbers(self, fields: Fields, rows: Ints, names: Ints, first: int) -> None:
+        """Take what autograd counts, of operators that are at `first` and behind in the table."""
+        chosen = np.flatnonzero(np.array(self._is_numbered, bool)[names])
+        numbers = np.array([number_of(text) for text in fields.autograds(rows[chosen])], np.int64)
+        self._numbered.append([first + chosen[numbers >= 0], numbers[numbers >= 0]])
 
     def _take_precisions(self, fields: Fields, rows: Ints, columns: list[Ints]) -> None:
         """Take what operators compute in that take their time, where shapes are recorded."""
@@ -310,6 +328,7 @@ class Columns:
             self._moves_gradient.append(name.startswith(_GRADIENT))
             self._multiplies.append(name in MULTIPLIES)
             self._computes.append(COMPUTES.match(name) is not None)
+            self._is_numbered.append(name in MULTIPLIES or _NODE.fullmatch(name) is not None)
         return known[words]
 
     def _threads(self, fields: Fields, rows: Ints) -> Ints:

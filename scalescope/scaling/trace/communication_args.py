@@ -100,6 +100,8 @@ def gradient_of(dims: bytes, types: bytes) -> GradientArgs | None:
     return GradientArgs(elements, size) if 0 < elements <= _MOST_ELEMENTS and size else None
 
 
+#: Longer numbers may not fit into 64 bits.
+_MOST_DIGITS = 18
 #: Operators that do most of a model's work, and which of their arguments grows with the batch.
 MULTIPLIES = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::linear": 0, "aten::convolution": 0,
               "aten::convolution_backward": 0, "scalescope::linear_gelu": 0,
@@ -110,6 +112,11 @@ def multiplied_of(dims: bytes, name: str) -> int:
     """Return the elements of what one of those operators multiplies weights with; 0 where shapes were not recorded."""
     elements = _elements_of[MULTIPLIES[name]](dims) if dims else 0
     return elements if 0 < elements <= _MOST_ELEMENTS else 0
+
+
+def number_of(text: bytes) -> int:
+    """Return the number that an argument's text is; -1 where it is none."""
+    return int(text) if len(text) <= _MOST_DIGITS and text.isdigit() else -1
 
 
 def _elements_at(place: int, dims: bytes) -> int:

@@ -34,6 +34,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     group_ranks: str | None = msgspec.field(name="Process Group Ranks", default=None)
     group_description: str | None = msgspec.field(name="Process Group Description", default=None)
     sequence: int = msgspec.field(name="Seq", default=-1)
+    autograds: msgspec.Raw = msgspec.field(name="Sequence number", default=_NOTHING)  # what it counts, of operators
     # of a rooted collective this is the root's rank in the group, of any other the caller's own
     rank: int = msgspec.field(name="Rank", default=-1)
     source: int = msgspec.field(name="Src Rank", default=-1)

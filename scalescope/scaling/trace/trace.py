@@ -99,6 +99,16 @@ class Precisions(msgspec.Struct, frozen=True):
 NO_PRECISIONS = Precisions(*(np.empty(0, np.int64) for _ in range(2)))
 
 
+class Numbered(msgspec.Struct, frozen=True):
+    """What autograd counts: a node's number, or the next one that is free where an operator that multiplies begins."""
+
+    row: Ints  # of the operators
+    number: Ints
+
+
+NONE_NUMBERED = Numbered(*(np.empty(0, np.int64) for _ in range(2)))
+
+
 class Activities(msgspec.Struct, frozen=True):
     """What ran on the device: kernels, copies and sets, in file order. Times in ns."""
 
@@ -137,6 +147,7 @@ class Trace(msgspec.Struct):
     multiplied: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     multiplied_at: MultipliedAt = NONE_MULTIPLIED  # … and of each such call
     precisions: Precisions = NO_PRECISIONS  # of operators, where shapes were recorded
+    numbered: Numbered = NONE_NUMBERED  # of those that record gradients, and of the backward pass's nodes
     threads: dict[int, str] = msgspec.field(default_factory=dict)
     frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
     overhead: Stretches = NO_STRETCHES  # of the profiler itself, as it says: buffers asked for, flushed, full

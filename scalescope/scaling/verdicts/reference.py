@@ -24,7 +24,8 @@ PARTS_OF: dict[Code, tuple[str, ...]] = {
     **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
     **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
     **dict.fromkeys(
-        ("unfused_optimizer", "unfused_normalisation", "batch_preparation", "recomputation"), (*KINDS, "idle_launch")
+        ("unfused_optimizer", "unfused_normalisation", "batch_preparation", "recomputation", "unused_forward"),
+        (*KINDS, "idle_launch"),
     ),
     "needless_collectives": ("exposed_transfer", "exposed_wait", "exposed_unsplit", "idle_launch"),
     "data_loading": ("idle_data",),

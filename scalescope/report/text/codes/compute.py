@@ -40,6 +40,7 @@ from scalescope.scaling.finding.figures import (
     UNALIGNED_PRODUCTS,
     UNFUSED,
     UNFUSED_OPTIMISER,
+    UNUSED_FORWARD,
     UPDATED_BY_HAND,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
@@ -266,6 +267,18 @@ def recomputation(finding: Finding) -> str:
     named = f", most of it {listing(most)}" if most else ""
     again = f"the backward pass runs {calls} of the forward pass again{takes}{named}"
     return f"{again}: that is the price of the memory it saves"
+
+
+def unused_forward(finding: Finding) -> str:
+    row = row_of(finding, UNUSED_FORWARD)
+    much = f"{milliseconds(row.ms)} of a profiled step's forward pass" if row and row.ms is not None else (
+        "a part of the forward pass")  # fmt: skip
+    most = [one.name for one in finding.evidence if one.kind == "operator"]
+    named = f"most of it {listing(most)}" if most else ""
+    calls = f"{row.calls:,.0f} operators" if row is not None and row.calls else ""
+    within = ", ".join(one for one in (calls, named) if one)
+    told = f"{much} ({within})" if within else much
+    return f"{told} leads to no gradient: the loss does not use its result, or takes it as a fixed value"
 
 
 def nothing(finding: Finding) -> str:

@@ -15,6 +15,7 @@ from scalescope.report.text.codes.compute import (
     throttled,
     unfused_normalisation,
     unfused_optimizer,
+    unused_forward,
 )
 from scalescope.report.text.codes.evidence import (
     computing,
@@ -192,6 +193,7 @@ CODES: dict[Code, CodeText] = {
     "unfused_normalisation": CodeText("hand-written normalisation", unfused_normalisation),
     "batch_preparation": CodeText("batch preparation", batch_preparation),
     "recomputation": CodeText("activation checkpointing", recomputation),
+    "unused_forward": CodeText("unused forward work", unused_forward),
     "synchronising": CodeText("synchronising", synchronising),
     "recompilation": CodeText("recompilation", lambda one: longer(one, "code is compiled in the step")),
     "allocation": CodeText("allocation", lambda one: longer(one, "memory is taken from the driver in the step")),

@@ -200,6 +200,11 @@ CURES: dict[Cure, CureText] = {
         "nn.GroupNorm, nn.LayerNorm, nn.BatchNorm2d or nn.InstanceNorm2d, or torch.nn.functional's; "
         "torch.compile(model) where it is none of these",
     ),
+    "drop_unused": CureText(
+        "leave that out of the step, or run it without gradients where its result is wanted",
+        "call no module whose outputs the loss does not take, and wrap none of it in DDP; "
+        "torch.no_grad() or torch.inference_mode() around what is a fixed target or is only looked at",
+    ),
     "recompute_less": CureText(
         "keep more activations, as far as memory allows",
         "torch.utils.checkpoint around fewer blocks; context_fn=functools.partial("

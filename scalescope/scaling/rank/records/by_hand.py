@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from scalescope.scaling.rank.records.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
@@ -51,6 +52,12 @@ class Update(NamedTuple):
     parameters: int
     roots: bool  # as Adam and its kin take, which have a fused form
     anew: bool  # it makes tensors that are gone with the next operator
+
+
+def updating(record: RankRecord) -> set[int]:
+    """Return a rank's activities that update parameters one by one, by an optimizer of torch's or by hand."""
+    by_hand = {at for one in updated_by_hand(record) for at in one.activities}
+    return by_hand.union(*single_operations(record).values())
 
 
 def updated_by_hand(record: RankRecord) -> list[Update]:

@@ -30,6 +30,7 @@ from scalescope.scaling.rank.records.record import (
     mean_step_ns,
     within,
 )
+from scalescope.scaling.rank.records.unused_forward import unused_forward
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.trace.families import HANDOVER_OPS
 from scalescope.scaling.trace.intervals import Intervals, Ints, union
@@ -92,6 +93,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         begun = new_gradients(trace)
         result.new_gradients = begun[(begun >= edges[0]) & (begun < edges[-1])].tolist()
         result.recomputed = inside_of(timeline.recomputed, result.start, result.kind)
+        result.unused = unused_forward(trace, result, timeline.thread)
     _host_calls(trace, result, base, until)
     thread = timeline.thread
     result.precisions = precisions_of(trace, result, thread)

@@ -11,6 +11,7 @@ from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows
 from scalescope.scaling.rank.recorded import Recorded
 from scalescope.scaling.rank.records.element_reads import ElementsBefore
 from scalescope.scaling.rank.step_sources.steps import Steps
+from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.header import OwnMetadata
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, covered_before
 from scalescope.scaling.trace.trace import Trace
@@ -87,6 +88,7 @@ class RankRecord:
     recomputed: list[int] = field(default_factory=list)  # activities of the forward pass, run in the backward pass
     precisions: list[int] = field(default_factory=list)  # by activity, see precisions.py; empty where none is told
     sharded: bool | None = None  # whether its parameters are, as its annotations say; None: they say nothing
+    unused: list[int] = field(default_factory=list)  # activities of the forward pass that lead to no gradient
     new_gradients: list[int] = field(default_factory=list)  # when the host makes them, ascending: see new_gradients.py
 
 
@@ -153,3 +155,11 @@ def loaded_before_calls(record: RankRecord) -> list[float]:
     loaded = covered_before(record.data, starts) - covered_before(record.data, np.minimum(returned, starts))
     before_calls: list[float] = loaded.astype(float).tolist()
     return before_calls
+
+
+def that_load(record: RankRecord) -> list[int]:
+    """Return a CPU's activities that lie in the loading of data."""
+    starts, ends = np.array(record.start, np.int64), np.array(record.end, np.int64)
+    loading = covered_before(record.data, ends) - covered_before(record.data, starts)
+    computes = np.array(record.kind, np.int64) == COMPUTE
+    return [int(row) for row in np.flatnonzero(computes & (ends > starts) & (2 * loading > ends - starts))]

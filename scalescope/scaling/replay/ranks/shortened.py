@@ -58,6 +58,11 @@ def free_recomputed(graph: Graph, rank: int) -> None:
     _take_off(graph, rank, graph.recomputed, 1.0)
 
 
+def free_unused(graph: Graph, rank: int) -> None:
+    """Let a rank's forward pass compute nothing that leads to no gradient."""
+    _take_off(graph, rank, graph.unused, 1.0)
+
+
 def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float) -> None:
     """Take a share off activities of a rank, and off calling them."""
     if not own:

@@ -5,6 +5,7 @@ holds the two to the same columns.
 """
 
 import ctypes
+import re
 from collections.abc import Callable
 from functools import cache
 
@@ -27,6 +28,8 @@ _COLUMNS = ("begin", "end", "phase", "category", "name", "thread", "thread_word"
 #: Fewer characters than this no profiler writes for an event, on average; what does is left to Python.
 _SHORTEST_EVENT = 48
 _MOST_STRINGS = 1 << 15
+#: What autograd counts, among an operator's arguments. Within a string its quotes are escaped.
+_AUTOGRADS = re.compile(rb'"Sequence number"\s*:\s*(\d+)(?=\s*[,}])')
 
 
 class _Fields(ctypes.Structure):
@@ -105,6 +108,7 @@ def read_fields(array: bytes) -> Fields | None:
         talks=given["talks"] > 0,
         events=_decoder(array, given["begin"], given["end"]),
         shapes=_shapes(array, *(given[name] for name in ("dims", "dims_end", "types", "types_end"))),
+        autograds=_autograds(array, given["begin"], given["end"]),
         farthest=out.farthest,
     )
 
@@ -113,6 +117,16 @@ def _shapes(array: bytes, *edges: Ints) -> Callable[[Ints], list[Shapes]]:
     def told(rows: Ints) -> list[Shapes]:
         # where one is not given its edges are -1, and nothing lies between them
         return [(array[a:b], array[c:d]) for a, b, c, d in zip(*(edge[rows].tolist() for edge in edges), strict=True)]
+
+    return told
+
+
+def _autograds(array: bytes, begin: Ints, end: Ints) -> Callable[[Ints], list[bytes]]:
+    def told(rows: Ints) -> list[bytes]:
+        found = (
+            _AUTOGRADS.search(array, *edges) for edges in zip(begin[rows].tolist(), end[rows].tolist(), strict=True)
+        )
+        return [b"" if one is None else one[1] for one in found]
 
     return told
 

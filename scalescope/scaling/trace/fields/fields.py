@@ -41,6 +41,7 @@ class Fields(msgspec.Struct, frozen=True):
     talks: Mask  # which name a collective in their arguments
     events: Callable[[Ints], Sequence[AnyEvent]]  # those of some rows, decoded
     shapes: Callable[[Ints], Sequence[Shapes]]  # of the arguments of some rows
+    autograds: Callable[[Ints], Sequence[bytes]]  # what it counts, as the arguments of some rows have it; b"": nothing
     farthest: int = 0  # of all events' times, in ns from 0, either way: where C read them
 
 
@@ -77,6 +78,7 @@ def fields_of(all_events: Sequence[AnyEvent]) -> Fields:
         talks=np.array([one.collective is not None for one in args], bool),
         events=lambda rows: [events[row] for row in rows.tolist()],
         shapes=lambda rows: [(bytes(args[row].input_dims), bytes(args[row].input_type)) for row in rows.tolist()],
+        autograds=lambda rows: [bytes(args[row].autograds) for row in rows.tolist()],
     )
 
 

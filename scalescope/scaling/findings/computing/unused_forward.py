@@ -1,0 +1,42 @@
+"""What the forward pass computes with gradients that no backward pass asks for, on CPUs: of all ranks alike.
+
+A tower whose outputs go nowhere, or one whose outputs are looked at, or are a fixed target. It is work that the job was
+given, and no fault of a rank. Without it the step is shorter by what it takes at most, since some may be wanted.
+"""
+
+from collections.abc import Iterator
+
+from scalescope.scaling.finding.figures import UNUSED_FORWARD
+from scalescope.scaling.finding.finding import Remedy
+from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene, gained_ms
+from scalescope.scaling.findings.computing.tally import Tally
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.removal import Removal
+
+#: From this share of the step on it is told, by itself.
+_MUCH = 0.03
+
+
+def unused_forward(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate where all ranks' forward passes compute what leads to no gradient, for much of the step."""
+    graph = scene.replayer.graph
+    numbers, ranks = set(graph.step_numbers), scene.side.ranks
+    found: set[tuple[int, int]] = set()  # ranks and steps
+    tally = Tally(ranks, numbers)
+    for at in graph.unused:
+        node = graph.activities[at]
+        if node.rank in ranks and node.step in numbers:
+            found.add((node.rank, node.step))
+            tally.add(node.name, node)
+    if not found or any(sum((rank, step) in found for step in numbers) < MOST_STEPS * len(numbers) for rank in ranks):
+        return
+    removals = (Removal("unused"),)
+    if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
+        return  # what is not told takes nothing from other causes either
+    yield Candidate(
+        code="unused_forward",
+        removals=removals,
+        evidence=tally.rows(UNUSED_FORWARD, "operator"),
+        remedy=Remedy(cure="drop_unused"),
+        at_most=True,
+    )

@@ -1,0 +1,74 @@
+"""Forward work that leads to no gradient, on CPUs: which operators are such, and what is told of them.
+
+tests/data/unused: a small network beside another one on two ranks, by tests/unused_job.py.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from scalescope import RunAnalysis
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
+from scalescope.report.text.findings import because
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.trace.communication_args import number_of
+from tests.gloo_traces import analysed
+from tests.recorded import records_of
+
+RECORDED = Path(__file__).parent / "data" / "unused"
+
+
+def _of(answer: RunAnalysis) -> list[Finding]:
+    return [one for one in answer.findings if one.code == "unused_forward"]
+
+
+@pytest.mark.parametrize("case", ["nowhere", "target"])
+def test_a_tower_whose_result_no_gradient_comes_back_to_is_told(case: str) -> None:
+    """Of a 163.2 ms step 20.7 went into a tower whose outputs went nowhere, which was as much longer without recording;
+    *an unfused optimizer costs 6.4 ms* was the first sentence, and no finding told of the tower.
+    """
+    answer = analysed(RECORDED / case)
+    (one,) = _of(answer)
+    assert answer.findings[0] is one and "unused forward work costs at most" in run_verdict(answer).headline
+    assert (one.rank, one.ranks, one.at_most, one.backed) == (None, (), True, "replay")
+    assert one.ms is not None and one.fraction is not None and 0.05 < one.fraction < 0.4
+    told = because(one)
+    assert "(7 operators, most of it aten::linear and aten::gelu) leads to no gradient" in told
+    assert "the loss does not use its result, or takes it as a fixed value" in told
+    assert one.remedy is not None and "run it without gradients" in cure_text(one.remedy)
+    assert "torch.no_grad()" in cure_elsewhere(one.remedy)
+
+
+@pytest.mark.parametrize("case", ["nowhere", "target"])
+def test_all_of_a_branch_is_found_in_each_step(case: str) -> None:
+    for record in records_of(f"unused/{case}").values():
+        names = [record.name[at] for at in record.unused]
+        assert names == 5 * [*3 * ["aten::linear", "aten::gelu"], "aten::linear"]
+        assert {record.step[at] for at in record.unused} == set(record.steps)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "no_grad",  # a target without gradients
+        "teacher",  # … of weights that are frozen, with gradients switched on: nothing is recorded
+        "backbone",  # layers of such weights in front of others that learn
+        "unpacked",  # what is computed again in the backward pass
+        "adversary",  # what one backward pass takes as a fixed value, and the next one does not
+        "penalty",  # gradients of gradients
+    ],
+)
+def test_what_a_backward_pass_takes_up_or_is_not_recorded_for_one_is_not_told(case: str) -> None:
+    assert not any(record.unused for record in records_of(f"unused/{case}").values())
+    assert not _of(analysed(RECORDED / case))
+
+
+@pytest.mark.parametrize("job", ["cpu_ddp_n2", "cpu_fsdp2_n2", "cpu_sparse_n2", "cpu_tiny_buckets_n2"])
+def test_recorded_jobs_have_none(job: str) -> None:
+    assert not any(record.unused for record in records_of(job).values())
+
+
+@pytest.mark.parametrize(("text", "number"), [(b"17", 17), (b"", -1), (b"-1", -1), (b'"7"', -1), (b"1" * 30, -1)])
+def test_a_number_of_autograds_is_read_where_it_is_one(text: bytes, number: int) -> None:
+    assert number_of(text) == number
