@@ -146,6 +146,28 @@ def test_a_loop_beside_torchs_own_optimizer_is_told_with_it(tmp_path: Path) -> N
     assert one.remedy is not None and "let the optimizer be one operator" in cure_text(one.remedy)
 
 
+def test_gradients_that_a_loop_sets_to_zero_behind_the_batch_are_none_of_its_preparation(tmp_path: Path) -> None:
+    """Of 83 ms 20 went there: *batch preparation costs at least 13.9 ms* was told beside the loop."""
+    job = GlooJob(view_ns=None)
+    for step in range(8):
+        job.step(3 + step)
+        for rank in (0, 1):
+            begun = job.now[rank]
+            job.sleep(rank, 0.1)
+            job.annotate(rank, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begun, job.now[rank])
+        _loop(job, ("zeros_like",), 20.0, PARAMETERS, (0, 1), "")
+        begins = dict(job.now)
+        job.compute(20.0, "aten::linear", calls=10)
+        for rank, begin in begins.items():
+            job.annotate(rank, "DistributedDataParallel.forward", begin - 1_000, job.now[rank])
+        job.compute(19.0, "AddmmBackward0", calls=10)
+        job.compute(1.0, "torch::autograd::AccumulateGrad", calls=PARAMETERS)
+        job.all_reduce(2.0)
+        _loop(job, ADAM, 20.0, PARAMETERS, (0, 1), "")
+    codes = [one.code for one in analysed(job.write(tmp_path)).findings]
+    assert codes[0] == "unfused_optimizer" and "batch_preparation" not in codes
+
+
 @pytest.mark.parametrize(
     "job", ["cpu_ddp_n2", "cpu_fsdp2_n2", "cpu_tiny_buckets_n2", "normalised/again", "recomputed/reentrant"]
 )

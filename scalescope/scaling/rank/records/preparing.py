@@ -9,6 +9,7 @@ import bisect
 import re
 from collections.abc import Iterator, Sequence
 
+from scalescope.scaling.rank.records.by_hand import updating
 from scalescope.scaling.rank.records.record import RankRecord, data_between
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
@@ -32,7 +33,8 @@ def preparing(record: RankRecord) -> list[int]:
     for begun, forward in _before_forward(record):
         own = list(_between(record, begun, forward))
         found += [] if _is_network(record, own) else own
-    return found
+    zeroing = updating(record) if found else set()  # what sets gradients to zero there
+    return [at for at in found if at not in zeroing]
 
 
 def _before_forward(record: RankRecord) -> Iterator[tuple[int, int]]:
