@@ -130,6 +130,14 @@ IN_JAX: dict[Cure, CureText] = {
         "read values all at once, not one by one", "np.asarray(array).tolist() once, before the loop of Python"
     ),
     "fuse_optimizer": CureText("compile the optimizer's update with the step", "optax's update inside jax.jit"),
+    "update_at_once": CureText(
+        "compile the update of all parameters with the step",
+        "optax's update, or jax.tree.map of a rule, inside jax.jit",
+    ),
+    "drop_unused": CureText(
+        "leave that out of the step, or keep gradients from it where its result is wanted",
+        "jax.lax.stop_gradient around what is a fixed target; what nothing uses jax.jit drops by itself",
+    ),
     "built_in_normalisation": CureText(
         "compile the normalisation with the step", "jax.jit around the step, which fuses its operators"
     ),
