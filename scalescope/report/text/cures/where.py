@@ -159,6 +159,9 @@ IN_JAX: dict[Cure, CureText] = {
         "let what is exchanged one by one travel together",
         "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger; figures stacked in one array",
     ),
+    "gather_together": CureText(
+        "gather together what is gathered one by one", "one lax.all_gather of arrays that are concatenated before it"
+    ),
     "fewer_cuts": CureText(
         "cut the compiled graph at fewer places", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger"
     ),
