@@ -44,6 +44,9 @@ _COMPUTES: tuple[Code, ...] = ("own_work", "more_work", "slower_compute")
 #: What holds a rank's host up, and is no launching; and of a rank's lateness, what launching makes too much of it.
 _HOLDS_UP: tuple[Code, ...] = ("host_stall", "host_starved", "synchronising", "allocation", "recompilation")
 _LAUNCHING = 0.2
+#: Where hosts compute, a rank that is late by less than this share of the step, for no reason that its window shows, is
+#: nobody's fault: of undisturbed runs on two cores, that loaders and launchers use as well, one was late by 5%.
+_LITTLE_UNTOLD = 0.08
 
 
 def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
@@ -80,9 +83,12 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
         return _with_sized(findings, still, late, analysis)
     if _is_contradicted(late, analysis):
         return list(findings)
+    found = _of_window(late, analysis)
+    if analysis.activity == "cpu" and _is_untold(found) and late.ms < _LITTLE_UNTOLD * late.mean_step_ms:
+        return list(findings)
     unpriced = [one for one in findings if one.ms is None and one.code != "nothing"]
     priced = [one for one in findings if one.ms is not None and not (one.code == "unsteady" and one.rank is None)]
-    return [*ranked([_of_window(late, analysis), *priced]), *unpriced]
+    return [*ranked([found, *priced]), *unpriced]
 
 
 def _with_sized(
@@ -303,6 +309,11 @@ def _of_window(late: LateInSteps, analysis: RunAnalysis) -> Finding:
         remedy=Remedy(cure=cure),
         backed="measured",
     )
+
+
+def _is_untold(finding: Finding) -> bool:
+    """Tell whether it names a rank alone, and neither what it does nor that it was not recorded."""
+    return finding.code == "unsteady" and finding.remedy is not None and finding.remedy.cure == "profile_longer"
 
 
 def _loading_ms(rank: int, analysis: RunAnalysis) -> float | None:
