@@ -123,6 +123,19 @@ def test_own_steps_that_contradict_the_traces_have_one_length_among_the_first_li
         assert f"The job's own untraced steps contradict the traces: {why}" in told and "44.4" not in told
 
 
+def test_a_mean_step_that_a_cause_is_a_share_of_stands_beside_the_median_one(tmp_path: Path) -> None:
+    """*16.1% of the 184.9 ms mean step* stood above *as run a step takes 210.5 ms*: half of the steps were longer."""
+    answer = own_run(tmp_path / "run", 0.8, after=_DISAGREE)
+    assert answer.step_times is not None and "in the mean" not in step_of_job(answer)
+    median = answer.step_times.measured_step_ms or 0.0
+    for mean, told in ((0.97 * median, False), (0.88 * median, True)):
+        evidence = (EvidenceRow(kind="figure", name=STEADY_STEPS, ms=mean),)
+        answer.findings = [
+            Finding(code="more_work", rank=1, ms=5.0, low_ms=4.0, high_ms=6.0, backed="measured", evidence=evidence)
+        ]
+        assert (f" in the median and {milliseconds(mean)} in the mean, by the job's own" in step_of_job(answer)) is told
+
+
 def test_where_the_profiled_steps_are_the_jobs_own_one_length_is_told_as_run(tmp_path: Path) -> None:
     answer = own_run(tmp_path / "run", 0.985, uneven=0.01)
     assert answer.as_run is not None and name_of_step(answer) == "as run" and step_of_job(answer) == ""

@@ -9,12 +9,15 @@ from scalescope.scaling.answer import Efficiency, RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.of_job import beyond_the_job_ms, interval_of_job, is_step_of_job
 from scalescope.scaling.as_run.step import a_step, step_as_run
+from scalescope.scaling.finding.figures import STEADY_STEPS
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.step_rows.doubt import was_unsteady
 
 #: Steps that sentences are of, and which are longer or shorter by this share than those of the table, are told apart.
 OTHER_STEPS = 0.01
 
+#: Where the mean of a job's steps is so far from their median, that both are told names them.
+_MEAN_APART = 0.05
 #: A step as run that differs by less from the one as profiled is not shown beside it.
 WORTH_SHOWING = 0.02
 
@@ -86,12 +89,25 @@ def step_of_job(run: RunAnalysis, where: str = "") -> str:
             f"{fewer.steps} of the {fewer.of} profiled steps{why_fewer(run)}",
             "takes" if fewer.steps == 1 else "take",
         )
+    among = between_longer_ones(run) or _in_the_mean(run)
     of_them, than = ("", f", {than}") if long is None else (long.which, "")  # nothing to hold against those between
     return (
         f"{f'On {where}, as' if where else 'As'} run a step takes {milliseconds(step.value)}{spread}"
-        f"{between_longer_ones(run)}, by {_BY[told.untraced_by or 'steps']}. What is told of a profiled step is "
+        f"{among}, by {_BY[told.untraced_by or 'steps']}. What is told of a profiled step is "
         f"of {which}{of_them}, which {take} {milliseconds(step.value + beyond)} without recording{than}."
     )
+
+
+def _in_the_mean(run: RunAnalysis) -> str:
+    """Return what the job's own mean step takes beside its median one, which is the step as run, where a cause is told
+    as a share of that; or "".
+    """
+    told, times = run.as_run, run.step_times
+    if told is None or times is None or not times.measured_step_ms or told.step_ms != times.measured_step_ms:
+        return ""
+    means = {row.ms for one in run.findings for row in one.evidence if row.name == STEADY_STEPS and row.ms}
+    apart = [ms for ms in means if abs(ms - told.step_ms) >= _MEAN_APART * told.step_ms]
+    return f" in the median and {milliseconds(max(apart))} in the mean" if apart else ""
 
 
 def differs_by_noise(run: RunAnalysis) -> bool:
