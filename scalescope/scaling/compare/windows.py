@@ -11,7 +11,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.answer import AsRun, RunAnalysis
-from scalescope.scaling.answer_rows import PARTS, Collective
+from scalescope.scaling.answer_rows import PARTS, Collective, KindRow
 from scalescope.scaling.answer_steps import OnceSteps
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_traces
@@ -114,6 +114,8 @@ def _explain(
             rank: _without_once(rank, parts, analysis.once, told_numbers(analysis)) for rank, parts in means.items()
         }
     kinds = {rank: kind_shares([explained.kernels[rank]]) for rank in means}
+    if basis == "as_run" and as_run is not None:
+        kinds = _without_recording(kinds, as_run.kinds)
     window = Window(
         ranks={rank: as_keys(parts, kinds[rank]) for rank, parts in means.items()},
         steps={rank: _usual_steps(rank, whole[rank], analysis) for rank in means},
@@ -191,6 +193,22 @@ def kind_shares(tables: Sequence[KernelTable]) -> Vector:
             time[kind] = time.get(kind, 0) + kernel.total_ns
     whole = sum(time.values())
     return tuple(time.get(kind, 0) / whole if whole else float(kind == KINDS[-1]) for kind in KINDS)
+
+
+def _without_recording(profiled: Mapping[int, Vector], told: Sequence[KindRow]) -> dict[int, Vector]:
+    """Return each rank's shares of kinds as they are without recording, which costs those most that are called most.
+
+    `told`: the mean rank's compute without it, on CPUs; none, where it is not told by kind.
+    """
+    computed = {row.kind: row.ms for row in told if row.share_of_compute is not None}
+    if not sum(computed.values()) or not profiled:
+        return dict(profiled)
+    mean = [sum(shares) / len(profiled) for shares in zip(*profiled.values(), strict=True)]
+    left = [computed.get(kind, 0.0) / before if before else 0.0 for kind, before in zip(KINDS, mean, strict=True)]
+    weighed = {rank: [share * kept for share, kept in zip(own, left, strict=True)] for rank, own in profiled.items()}
+    return {
+        rank: tuple(share / sum(own) for share in own) if sum(own) else profiled[rank] for rank, own in weighed.items()
+    }
 
 
 def kind_counts(table: KernelTable) -> tuple[int | None, ...]:
