@@ -11,6 +11,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import (
     are_little_at_most,
     behind_what_is_known,
+    ranked,
     without_little_launching,
     worth_leading,
 )
@@ -206,3 +207,19 @@ def test_a_list_that_is_not_in_the_order_of_its_figures_says_why() -> None:
     assert order_sentence(run) == f"{less} bounds (at most) and what may in part have other causes."
     run.findings = [loading, optimizer]
     assert order_sentence(run) == ""
+
+
+def test_what_a_step_is_longer_by_at_least_leads_smaller_causes() -> None:
+    """*Late buckets cost 6.1 ms* was said first where preparing batches cost at least 15.0 (25 by turns), which stood
+    behind that, 4.3 within noise, and 3.5 of a rank: half of a lower bound counted.
+    """
+    prepares = Finding(code="batch_preparation", ms=15.0, low_ms=15.0, high_ms=21.9, fraction=0.107, backed="replay",
+                       at_least=True, remedy=Remedy(cure="prepare_ahead"))  # fmt: skip
+    late = Finding(code="late_bucket", ms=6.1, low_ms=2.6, high_ms=10.3, fraction=0.044, backed="replay",
+                   remedy=Remedy(cure="smaller_buckets"))  # fmt: skip
+    loads = Finding(code="data_loading", rank=1, ms=4.3, low_ms=0.0, high_ms=5.3, fraction=0.031, backed="replay",
+                    remedy=Remedy(cure="load_faster"))  # fmt: skip
+    more = Finding(code="more_work", rank=1, ms=4.5, low_ms=2.3, high_ms=6.1, fraction=0.032, backed="replay",
+                   remedy=Remedy(cure="even_out"))  # fmt: skip
+    assert ranked([late, loads, more, prepares]) == [prepares, late, more, loads]
+    assert ranked([replace(more, ms=12.0), prepares])[0].code == "more_work", "nearly as much, and to be mended"

@@ -138,12 +138,12 @@ def weight(finding: Finding, *, in_range: bool = False) -> float:
     memory and a stream of their own; of a gradient that comes last, narrower ones take away what its interval begins
     with: what is sure of them counts in full, and half of the rest. `in_range`: of the step as run a range alone is
     known. Then the interval is wide for what recording costs, and not for what can be had: its middle counts in full.
-    What of a cost may as well have other reasons counts for nothing. Of what is made of batches nobody knows either how
-    much can be had, nor of taking those over that are ready: no more workers take any of it away, and a loop that makes
-    its batches itself pays for that.
+    What of a cost may as well have other reasons counts for nothing. Of taking batches over that are ready nobody knows
+    either how much can be had: no more workers take any of it away, and a loop that makes its batches itself pays for
+    that. What a step is longer by at least counts in full, such as what is made of batches.
     """
     ms = own_ms(finding)
-    if finding.code == "batch_preparation" or is_of_resting_workers(finding):
+    if is_of_resting_workers(finding):
         return ms / 2
     if finding.at_most and any(row.name == MAY_WAIT for row in finding.evidence):
         return ms  # lost it is, to one of two causes
@@ -306,7 +306,8 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
 
     Of all that travels, none is needless as far as is known; a rank that stands still is to be mended, if it costs
     less. A fault that is far below it goes behind it all the same, and so does what all ranks do alike, which is no
-    one's fault, if it costs less than nearly as much; nor is it a rank's fault that others have its cores. A bound goes
+    one's fault, if it costs less than nearly as much; nor is it a rank's fault that others have its cores. What all
+    compute that costs at least so much goes behind no fault of a rank that costs far less, either. A bound goes
     behind a fault that costs nearly as much: of the one nobody knows how much can be had, the other can be mended.
     `in_range`: see `weight`.
     """
@@ -319,7 +320,8 @@ def ranked(findings: Sequence[Finding], *, in_range: bool = False) -> list[Findi
             return -min([own, *before]), bool(before), -own
         if not (one.at_most or is_of_all_alike(one)):
             return -own, False, -own
-        of_all, of_rank = _NEARLY, _FAR_BELOW if is_of_all_alike(one) else _NEARLY
+        computed_for_sure = one.at_least and one.code in COMPUTED_BY_ALL
+        of_all, of_rank = _NEARLY, _FAR_BELOW if is_of_all_alike(one) and not computed_for_sure else _NEARLY
         before = [
             weight(fault)
             for fault in sure
