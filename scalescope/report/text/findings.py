@@ -40,6 +40,7 @@ from scalescope.scaling.finding.kinds import (
     is_all_of_it,
     is_certain,
     is_counted,
+    is_hiding_on_cores,
     is_late,
     is_lost_in_noise,
     is_now_and_then,
@@ -392,7 +393,7 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
         if finding.remedy.lacks_cores and not brings.at_most:
             gain = f"at most {milliseconds(brings.ms or 0.0)}"
             nothing = f"{nothing}{_AS_WORKERS if finding.remedy.cure == 'prepare_ahead' else _AS_CORES}"
-        elif finding.remedy.lacks_cores:
+        elif finding.remedy.lacks_cores and not is_hiding_on_cores(brings):
             nothing = f"{nothing}{_AS_WORKERS}"
         size = f": {gain} a step{share(brings, run)}{provided(finding)}{nothing}"
     more = (

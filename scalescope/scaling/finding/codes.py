@@ -134,6 +134,8 @@ COMPUTED_BY_ALL: tuple[Code, ...] = (
 TOO_MANY_THREADS: tuple[Cure, ...] = ("fewer_threads", "cores_for_ranks")
 #: What spreads over all ranks what one of them has more of.
 EVENS_OUT: tuple[Cure, ...] = ("even_out", "even_out_lengths")
+#: What hides transfer behind compute, and makes none of it shorter.
+HIDES_TRANSFER: tuple[Cure, ...] = ("hand_over_early", "smaller_buckets")
 #: What tells more, and by itself saves nothing, whatever it may show.
 TELLS_MORE: tuple[Cure, ...] = ("measure_again", "profile_longer", "profile_rank", "profile_others", "give_step_ms")
 #: What devices do: it is there whatever recording costs the hosts.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, TOO_MANY_THREADS
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, HIDES_TRANSFER, TOO_MANY_THREADS
 from scalescope.scaling.finding.figures import (
     AS_MANY,
     AT_LEAST,
@@ -128,6 +128,11 @@ def is_of_resting_workers(finding: Finding) -> bool:
 def is_of_its_machine(finding: Finding) -> bool:
     """Tell whether a host lacks what others have, who are not told: nothing in its rank's program is to be mended."""
     return finding.code == "host_starved" and finding.remedy is not None and finding.remedy.cure == "free_cores"
+
+
+def is_hiding_on_cores(finding: Finding) -> bool:
+    """Tell whether it is a bound of hiding transfer behind compute on cores that both need: of ranks on CPUs."""
+    return finding.at_most and finding.remedy is not None and finding.remedy.cure in HIDES_TRANSFER
 
 
 def is_by_turns(evidence: Sequence[EvidenceRow]) -> bool:

@@ -16,6 +16,7 @@ from scalescope.scaling.finding.kinds import (
     has_upper_end,
     is_all_of_it,
     is_certain,
+    is_hiding_on_cores,
     is_interrupted_everywhere,
     is_lost_in_noise,
     is_no_fault,
@@ -227,7 +228,8 @@ def is_trifle_on_cpus(ms: float, step_ms: float) -> bool:
 
 
 def _is_little(one: Finding, little_ms: float) -> bool:
-    bound = one.at_most and one.code in _AROUND_COMPUTE and one.rank is None and not is_certain(one)
+    around = one.code in _AROUND_COMPUTE or is_hiding_on_cores(one)
+    bound = one.at_most and around and one.rank is None and not is_certain(one)
     return (bound or is_of_resting_workers(one)) and weight(one) < little_ms
 
 

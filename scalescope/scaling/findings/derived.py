@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding.codes import EVENS_OUT, TELLS_MORE, Cure
+from scalescope.scaling.finding.codes import EVENS_OUT, HIDES_TRANSFER, TELLS_MORE, Cure
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_lost_in_noise, is_within_noise
 from scalescope.scaling.finding.order import (
@@ -39,8 +39,9 @@ from scalescope.scaling.verdicts.pipeline import rows_as_run, with_bubbles
 #: The frameworks whose settings our cures name.
 CURED = ("torch", "jax")
 _MOST = 3
-#: What loads in processes of their own, which compute there what they computed before.
-_IN_PROCESSES: tuple[Cure, ...] = ("load_ahead", "name_loading", "prepare_ahead")
+#: What needs cores: loading in processes of their own, which compute there what ranks computed before, and threads that
+#: move data meanwhile.
+_ON_CORES: tuple[Cure, ...] = ("load_ahead", "name_loading", "prepare_ahead", *HIDES_TRANSFER)
 
 #: The kernels that torch.compile makes, by the names that it gives them.
 _OF_INDUCTOR = re.compile(r"triton_[a-z]+_fused")
@@ -137,7 +138,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         alone=analysis.world_size == 1 or len(analysis.ranks) == 1,
         origin=analysis.origin,
         one_host=analysis.hosts == 1,
-        lacks_cores=analysis.cores_full and analysis.activity == "cpu" and finding.remedy.cure in _IN_PROCESSES,
+        lacks_cores=analysis.cores_full and analysis.activity == "cpu" and finding.remedy.cure in _ON_CORES,
     )
     return replace(finding, remedy=remedy)
 

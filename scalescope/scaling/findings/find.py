@@ -44,6 +44,7 @@ from scalescope.scaling.findings.detectors.small_collectives import small_collec
 from scalescope.scaling.findings.hosts.beside_own_work import with_ranks_beside
 from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
 from scalescope.scaling.findings.hosts.element_reads import element_reads
+from scalescope.scaling.findings.hosts.hiding_on_cores import bounded_by_cores
 from scalescope.scaling.findings.hosts.shared_cores import with_shared_cores
 from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
 from scalescope.scaling.findings.hosts.worker_cores import as_one_of_workers
@@ -131,6 +132,7 @@ def find(scene: Scene) -> list[Finding]:
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
     candidates = alike_as_one(scene, candidates)
     priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
+    priced = bounded_by_cores(scene, priced)
     in_range = is_range(scene)
     found = ranked(hold(scene, candidates, priced), in_range=in_range)
     unknown = profiler_cost(scene, priced)

@@ -5,6 +5,7 @@ from scalescope.report.text.codes.evidence import is_of_several
 from scalescope.report.text.cures.words import cure_text
 from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.finding import AlsoLate, Finding, ranks_of
+from scalescope.scaling.finding.kinds import is_hiding_on_cores
 
 #: Less than this share of what all of them cost is next to nothing.
 _NEXT_TO_NOTHING = 0.1
@@ -33,7 +34,10 @@ def cost_together(finding: Finding, also: AlsoLate) -> str:
 
 
 def provided(finding: Finding) -> str:
-    """Return, behind a cost, what else must be mended for it to be had; "" where nothing must."""
+    """Return, behind a cost, what else must be mended, or given, for it to be had; "" where nothing must."""
+    if is_hiding_on_cores(finding):
+        need = "need" if finding.remedy is not None and finding.remedy.lacks_cores else "may need"
+        return f", as the threads that move the data {need} the cores that compute"
     also = finding.also_late
     if also is None or also.order == "first":
         return ""

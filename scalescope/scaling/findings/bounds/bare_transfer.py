@@ -16,7 +16,7 @@ from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code, Cure
 from scalescope.scaling.finding.figures import EXPOSED, SPARSE
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding.kinds import is_known, is_lost_in_noise
+from scalescope.scaling.finding.kinds import is_hiding_on_cores, is_known, is_lost_in_noise
 from scalescope.scaling.finding.order import LITTLE, own_ms, weight
 from scalescope.scaling.finding.sizes import bound_of
 from scalescope.scaling.findings.bounds.rounds import QUICK_NS
@@ -59,7 +59,8 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
         or bare < max(ms for part, ms in parts.items() if part != "compute")
     ):
         return []
-    told = [one for one in found if one.ms is not None and not is_lost_in_noise(one)]
+    # what would hide it on cores that compute needs is a bound of this very transfer
+    told = [one for one in found if one.ms is not None and not (is_lost_in_noise(one) or is_hiding_on_cores(one))]
     if sum(weight(one) for one in told if one.code in _OF_TRANSFERS) >= _COVERED * bare:
         return []
     covered = sum(  # with what may go with a cause; what all ranks compute at length is none of what is lost
