@@ -9,6 +9,7 @@ computes in float64 on all its ranks may save (docs/method/findings.md).
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,8 +18,8 @@ from torch.nn import functional
 Pass = Callable[[Tensor, Tensor], Tensor]
 
 
-def convolution(x: Tensor, weight: Tensor) -> Tensor:
-    return functional.conv2d(x, weight, padding=1)
+def convolution(x: Tensor, weight: Tensor, stride: int = 1, groups: int = 1) -> Tensor:
+    return functional.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2, groups=groups)
 
 
 #: What each computes, of an input and weights of these shapes.
@@ -27,6 +28,13 @@ CASES: dict[str, tuple[Pass, tuple[int, ...], tuple[int, ...]]] = {
     "linear, 512 x 1024 x 1024": (functional.linear, (512, 1024), (1024, 1024)),
     "convolution, 8 x 32 of 32 x 32": (convolution, (8, 32, 32, 32), (32, 32, 3, 3)),
     "convolution, 4 x 16 of 64 x 64": (convolution, (4, 16, 64, 64), (16, 16, 3, 3)),
+    "convolution, 4 x 64 of 28 x 28": (convolution, (4, 64, 28, 28), (64, 64, 3, 3)),
+    "convolution, 8 x 256 of 7 x 7": (convolution, (8, 256, 7, 7), (256, 256, 3, 3)),
+    "convolution of 1 x 1, 128 channels": (convolution, (4, 128, 28, 28), (128, 128, 1, 1)),
+    "convolution by channel, 64": (partial(convolution, groups=64), (4, 64, 28, 28), (64, 1, 3, 3)),
+    "convolution of 3 channels, 7 x 7": (partial(convolution, stride=2), (4, 3, 112, 112), (64, 3, 7, 7)),
+    "convolution of 1 channel": (partial(convolution, stride=2), (8, 1, 80, 400), (32, 1, 3, 3)),
+    "convolution behind that": (partial(convolution, stride=2), (8, 32, 40, 200), (32, 32, 3, 3)),
     "layer norm, 4096 x 256": (lambda x, w: functional.layer_norm(x, (256,), w), (4096, 256), (256,)),
     "GELU, 4096 x 256": (lambda x, w: functional.gelu(x) * w, (4096, 256), (256,)),
     "softmax, 1024 x 1024": (lambda x, w: functional.softmax(x, 1) * w, (1024, 1024), (1024,)),
@@ -59,7 +67,7 @@ def main() -> None:
             for shape in shapes
         )
         wide, narrow = shortest_ms(run, x, weight, rounds)
-        print(f"{name:32s} {wide:8.2f} ms {narrow:8.2f} ms, which gives back {1 - narrow / wide:.2f}")
+        print(f"{name:36s} {wide:8.2f} ms {narrow:8.2f} ms, which gives back {1 - narrow / wide:.2f}")
 
 
 if __name__ == "__main__":

@@ -27,11 +27,12 @@ from scalescope.scaling.compare.rows.places import places_change
 from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.sweeps.comparison import describe_row
+from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: Where parts that changed for sure tell less of a step's change, what tells it is asked of the runs' own analyses.
 _TOLD = 0.5
-#: Causes whose doing is kernels of several kinds, more of which are launched: they say why.
-_MORE_KERNELS: tuple[Code, ...] = ("recomputation", "unfused_normalisation")
+#: Causes whose doing is kernels of several kinds, more of which are launched or all of which are dearer: they say why.
+_SAY_WHY: tuple[Code, ...] = ("recomputation", "unfused_normalisation", "double_precision")
 _CORES_UNTOLD = (
     "nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs differ by "
     "more than these bounds"
@@ -177,16 +178,23 @@ def _compared(
             answer.recurring = msgspec.structs.replace(answer.recurring, doing=doing)
         if answer.verdict == "same":
             answer.alone = found_alone(answer, baseline, other, analysis_of)
-        elif answer.parts and (_sure_share(answer) < _TOLD or any(one.other_calls for one in answer.parts)):
+        elif answer.parts and (_sure_share(answer) < _TOLD or has_other_kernels(answer, baseline)):
             longer: Side = "other" if answer.verdict == "slower" else "baseline"
             found = first_of_longer(baseline, other, longer, analysis_of)
             untold = _sure_share(answer) < _TOLD
-            answer.alone = [one for one in found if untold or one.finding.code in _MORE_KERNELS]
+            answer.alone = [one for one in found if untold or one.finding.code in _SAY_WHY]
     answer.gate = [judge(limit, answer, baseline, other) for limit in limits]
     if analysis_of is not None and same_steps and answer.verdict != "same" and any(one.untold for one in answer.gate):
         known = msgspec.structs.replace(answer, alone=found_alone(answer, baseline, other, analysis_of))
         answer.gate = [judge(limit, known, baseline, other) for limit in limits]
     return answer
+
+
+def has_other_kernels(answer: Comparison, side: Measurement) -> bool:
+    """Tell whether kernels are more on one side or, where hosts compute, surely longer: as in a dearer precision."""
+    on_cpus = side.first.identity.activity == "cpu"
+    longer = (one.name in KINDS and not one.within_noise for one in answer.parts)
+    return any(one.other_calls for one in answer.parts) or (on_cpus and any(longer))
 
 
 def _sure_share(answer: Comparison) -> float:

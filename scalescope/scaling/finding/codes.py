@@ -15,6 +15,7 @@ Code = Literal[
     "element_reads",  # a loop of Python reads a host's tensors value by value
     "unfused_optimizer",  # it runs operator after operator where one would do: on CPUs, on all ranks
     "unfused_normalisation",  # it is written out in operators where one would do: on CPUs, on all ranks
+    "double_precision",  # what float32 would do, computed in float64: on CPUs, on all ranks
     "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
     "recomputation",  # the backward pass runs parts of the forward pass again, so that memory is saved: on all ranks
     "unused_forward",  # what the forward pass computes that leads to no gradient: on CPUs, on all ranks
@@ -126,6 +127,7 @@ Cure = Literal[
 COMPUTED_BY_ALL: tuple[Code, ...] = (
     "unfused_optimizer",
     "unfused_normalisation",
+    "double_precision",
     "batch_preparation",
     "recomputation",
     "unused_forward",

@@ -19,6 +19,7 @@ from scalescope.scaling.findings.bounds.unsplit_rounds import unsplit_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.batch_preparation import batch_preparation
 from scalescope.scaling.findings.computing.dearer_precision import dearer_precision
+from scalescope.scaling.findings.computing.double_precision import double_precision
 from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.computing.recomputation import recomputation
 from scalescope.scaling.findings.computing.shared_device import shared_device
@@ -71,6 +72,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     element_reads,
     unfused_optimizer,
     unfused_normalisation,
+    double_precision,
     batch_preparation,
     recomputation,
     unused_forward,

@@ -17,6 +17,7 @@ from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
 from scalescope.scaling.replay.ranks.shortened import (
     build_normalisation_in,
+    compute_in_single,
     free_loading,
     free_preparing,
     free_recomputed,
@@ -47,6 +48,8 @@ What = Literal[
     "elements",  # reading a host's tensors element by element, with the calls that do it
     "unfused",  # a share of what an optimizer runs one by one
     "normalising",  # … of what normalises operator by operator
+    "double",  # … of what computes in double precision, but for convolutions
+    "double_convolutions",  # … of these
     "preparing",  # what makes of a batch what the network takes
     "recomputed",  # what the backward pass runs of the forward pass once more
     "unused",  # what of the forward pass leads to no gradient
@@ -71,7 +74,7 @@ class Removal(msgspec.Struct, frozen=True):
     )
     longest_ns: int = 0  # of a pause of several gaps: the longest of them; 0: it is one
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
-    share: float = 1.0  # of what an optimizer, or a normalisation, runs one by one: so much a fused one gives back
+    share: float = 1.0  # of what runs one by one, or in double precision: so much one operator, or float32, gives back
     before: str | None = None  # what is launched behind a pause, where its name tells; "": a step's first launch
     transfers: tuple[
         tuple[int, ...], ...
@@ -113,6 +116,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             fuse_optimizer(graph, rank, removal.share)
         elif removal.what == "normalising":
             build_normalisation_in(graph, rank, removal.share)
+        elif removal.what in ("double", "double_convolutions"):
+            compute_in_single(graph, rank, removal.share, convolved=removal.what == "double_convolutions")
         elif removal.what == "preparing":
             free_preparing(graph, rank)
         elif removal.what == "recomputed":

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from scalescope.scaling.answer import RankLoss
-from scalescope.scaling.finding.codes import Code, Cure
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code, Cure
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_lost_in_noise, is_now_and_then
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -23,10 +23,7 @@ PARTS_OF: dict[Code, tuple[str, ...]] = {
     **dict.fromkeys(("own_work", "more_work", "slower_compute", "throttled", "alternating_load"), tuple(KINDS)),
     **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
     **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
-    **dict.fromkeys(
-        ("unfused_optimizer", "unfused_normalisation", "batch_preparation", "recomputation", "unused_forward"),
-        (*KINDS, "idle_launch"),
-    ),
+    **dict.fromkeys(COMPUTED_BY_ALL, (*KINDS, "idle_launch")),
     "needless_collectives": ("exposed_transfer", "exposed_wait", "exposed_unsplit", "idle_launch"),
     "data_loading": ("idle_data",),
     "copies": ("exposed_memory",),

@@ -246,6 +246,16 @@ def unfused_normalisation(finding: Finding) -> str:
     return f"{times} it runs {each} in a row{named}{takes}, where the built-in one is one"
 
 
+def double_precision(finding: Finding) -> str:
+    row = row_of(finding, DOUBLE_PRECISION)
+    calls = f"{row.calls:,.0f} operators" if row is not None and row.calls else "operators"
+    takes = f" take {milliseconds(row.ms)} of a profiled step" if row is not None and row.ms is not None else ""
+    most = [one.name for one in finding.evidence if one.kind == "operator"]
+    named = f", most of it {listing(most)}" if most else ""
+    what = "in double precision (float64) what takes about half as long in float32, or less"
+    return f"all ranks compute {what}: {calls}{takes}{named}"
+
+
 def batch_preparation(finding: Finding) -> str:
     row = row_of(finding, PREPARING)
     takes = f" for {milliseconds(row.ms)} a profiled step" if row is not None and row.ms is not None else ""

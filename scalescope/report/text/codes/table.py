@@ -7,6 +7,7 @@ from scalescope.report.drawing.numbers import figure, listing, milliseconds, per
 from scalescope.report.text.codes.compute import (
     batch_preparation,
     copies,
+    double_precision,
     more_work,
     nothing,
     own_work,
@@ -191,6 +192,7 @@ CODES: dict[Code, CodeText] = {
     "element_reads": CodeText("reading one by one", element_reads),
     "unfused_optimizer": CodeText("an unfused optimizer", unfused_optimizer),
     "unfused_normalisation": CodeText("hand-written normalisation", unfused_normalisation),
+    "double_precision": CodeText("double precision", double_precision),
     "batch_preparation": CodeText("batch preparation", batch_preparation),
     "recomputation": CodeText("activation checkpointing", recomputation),
     "unused_forward": CodeText("unused forward work", unused_forward),

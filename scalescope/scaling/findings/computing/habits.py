@@ -12,7 +12,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from scalescope.hardware.peaks import Peak
-from scalescope.records.dtypes import PRECISIONS
 from scalescope.scaling.finding.figures import (
     DOUBLE_PRECISION,
     FULL_PRECISION,
@@ -24,9 +23,10 @@ from scalescope.scaling.finding.figures import (
 )
 from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.computing.double_precision import less_ms
 from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.ranks.shortened import in_double
 from scalescope.scaling.trace.kernel_kinds import (
-    CONVOLUTION,
     COPIES,
     ELEMENTWISE,
     MULTIPLYING,
@@ -61,10 +61,6 @@ _SORTED = re.compile(r"indexing_backward|compute_grad_weight|sum_and_scatter|krn
 #: others from that one.
 _MUCH_FULL, _MUCH_UNFUSED, _MUCH = 0.25, 0.4, 0.05
 
-_PLACE_OF_DOUBLE = PRECISIONS.index("float64") + 1
-#: Of what cores compute in fp64, fp32 gives back about half, since vectors hold twice as many and half is moved; of
-#: convolutions, which oneDNN does not have in fp64, most (benchmarks/wider_numbers.py, docs/method/findings.md).
-_HALF, _CONVOLVED = 0.5, 0.8
 #: Of a number in fp64, bf16 has two of eight bytes.
 _BYTES_LEFT = 0.25
 
@@ -133,14 +129,16 @@ def _double_on_cpus(scene: Scene) -> Iterator[EvidenceRow]:
     for rank in graph.ranks:
         own = [at for at in _computing(scene) if graph.activities[at].rank == rank]
         own = [at for at in own if graph.activities[at].step in numbers]
-        double = [at for at in own if graph.precisions.get(at) == _PLACE_OF_DOUBLE]
-        convolved = [at for at in double if kind_of(graph.activities[at].name) == CONVOLUTION]
-        whole, ms, of_convolutions = (
-            sum(graph.activities[at].traced_end - graph.activities[at].traced_start for at in rows) / scale
-            for rows in (own, double, convolved)
+        convolved, others = (
+            [at for at in in_double(graph, rank, convolved=kind) if graph.activities[at].step in numbers]
+            for kind in (True, False)
         )
-        less = _HALF * (ms - of_convolutions) + _CONVOLVED * of_convolutions
-        found.append((ms, whole, len(double) / max(1, len(numbers)), less))
+        whole, of_convolutions, of_others = (
+            sum(graph.activities[at].traced_end - graph.activities[at].traced_start for at in rows) / scale
+            for rows in (own, convolved, others)
+        )
+        calls = len(convolved + others) / max(1, len(numbers))
+        found.append((of_convolutions + of_others, whole, calls, less_ms(of_convolutions, of_others)))
     ms, whole, calls, less = min(found, default=(0.0, 0.0, 0.0, 0.0))
     if ms >= _MUCH * whole > 0:
         yield EvidenceRow(kind="figure", name=DOUBLE_PRECISION, ms=ms, calls=calls, share=ms / whole, value=less)

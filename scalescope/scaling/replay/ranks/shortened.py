@@ -4,11 +4,15 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
+from scalescope.records.dtypes import PRECISIONS
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.ranks.side_by_side import Launches
+from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, kind_of
 
 #: What Python takes between two operators in a row, ns: what is longer is a host that stands still.
 _LONGEST_CALLING_NS = 150_000.0
+#: A graph's place of double precision, see `Graph.precisions`.
+_PLACE_OF_DOUBLE = PRECISIONS.index("float64") + 1
 
 
 def shorten_host(graph: Graph, rank: int, own: Launches, row: int, by_ns: float) -> None:
@@ -61,6 +65,23 @@ def free_recomputed(graph: Graph, rank: int) -> None:
 def free_unused(graph: Graph, rank: int) -> None:
     """Let a rank's forward pass compute nothing that leads to no gradient."""
     _take_off(graph, rank, graph.unused, 1.0)
+
+
+def in_double(graph: Graph, rank: int, *, convolved: bool) -> list[int]:
+    """Return what a rank on CPUs computes in double precision, where that is told: convolutions, or all others."""
+    return [
+        at
+        for at, place in graph.precisions.items()
+        if place == _PLACE_OF_DOUBLE
+        and graph.activities[at].rank == rank
+        and (kind_of(graph.activities[at].name) == CONVOLUTION) == convolved
+    ]
+
+
+def compute_in_single(graph: Graph, rank: int, given_back: float, *, convolved: bool) -> None:
+    """Let a rank compute in float32 what it computes in float64: that gives back so much, and nothing of calling it."""
+    for at in in_double(graph, rank, convolved=convolved):
+        graph.work_ns[at] *= 1 - given_back
 
 
 def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float) -> None:
