@@ -47,10 +47,16 @@ class GlooJob:
         self.now[rank] += round(ms * 1e6)
 
     def compute(
-        self, ms: float, name: str = "aten::mm", rank: int | None = None, calls: int = 1, elements: int = 0
+        self,
+        ms: float,
+        name: str = "aten::mm",
+        rank: int | None = None,
+        calls: int = 1,
+        elements: int = 0,
+        dtype: str = "float",
     ) -> None:
         """Let ranks run an operator so often, of `ms` in all; `elements`: of its inputs, where shapes are recorded."""
-        shapes = {"Input Dims": [[elements], [elements]], "Input type": ["float", "float"]} if elements else None
+        shapes = {"Input Dims": [[elements], [elements]], "Input type": [dtype, dtype]} if elements else None
         for one in range(self.world_size) if rank is None else [rank]:
             for _ in range(calls):
                 begin = self.now[one]

@@ -20,11 +20,18 @@ from scalescope.scaling.compare.compare import compare_paths, has_other_kernels
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.finding.figures import DOUBLE_PRECISION
 from scalescope.scaling.finding.finding import Finding
-from scalescope.scaling.findings.computing.double_precision import GIVEN_BACK
+from scalescope.scaling.findings.computing.double_precision import (
+    CONVOLVED,
+    CONVOLVED_HIGH,
+    CONVOLVED_LOW,
+    GIVEN_BACK,
+    GIVEN_BACK_HIGH,
+    GIVEN_BACK_LOW,
+)
 from scalescope.scaling.trace.communication_args import precision_of
 from scalescope.scaling.trace.kernel_kinds import CONVOLUTION
 from scalescope.scaling.trace.kernel_names import precision_of_product
-from tests.gloo_traces import analysed
+from tests.gloo_traces import GlooJob, analysed
 from tests.test_known_windows import first
 
 RECORDED = Path(__file__).parent / "data" / "precisions"
@@ -90,6 +97,62 @@ def test_all_ranks_in_double_precision_lead_with_what_float32_gives_back() -> No
 @pytest.mark.parametrize("case", ["alike", "double", "narrow", "checked"])
 def test_what_is_of_one_rank_is_no_double_precision_of_all(case: str) -> None:
     assert all(one.code != "double_precision" for one in analysed(RECORDED / case).findings)
+
+
+def _job(
+    folder: Path, name: str, *, loads: bool = False, uneven: float = 1.0, steps: tuple[int, ...] = ()
+) -> RunAnalysis:
+    """Return what is told of steps of which 20 ms are in double precision, rank 1's times `uneven`; `loads`: and 30
+    in the loader; `steps`: in these alone.
+    """
+
+    job = GlooJob()
+    for number in range(8):
+        job.step(number)
+        if loads:
+            begun = dict(job.now)
+            job.compute(30.0, name, elements=1024, dtype="double")
+            for rank in job.now:
+                what = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+                job.annotate(rank, what, begun[rank] - 1_000, job.now[rank] - 1_000)
+        dtype = "double" if not steps or number in steps else "float"
+        for rank, times in ((0, 1.0), (1, uneven)):
+            job.compute(20.0 * times, name, rank=rank, elements=1024, dtype=dtype)
+        job.compute(60.0, elements=1024)
+        job.all_reduce(1.0)
+    return analysed(job.write(folder))
+
+
+def _all_double(answer: RunAnalysis) -> list[Finding]:
+    return [one for one in answer.findings if one.code == "double_precision"]
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "middle", "high"),
+    [
+        ("aten::addmm", GIVEN_BACK_LOW, GIVEN_BACK, GIVEN_BACK_HIGH),
+        ("aten::conv2d", CONVOLVED_LOW, CONVOLVED, CONVOLVED_HIGH),
+    ],
+)
+def test_of_double_precision_what_float32_gave_back_elsewhere_is_told(
+    tmp_path: Path, name: str, low: float, middle: float, high: float
+) -> None:
+    """Of convolutions 0.8 was told to come back, in one figure: of some shapes it was 0.14, and of others 0.92."""
+    (one,) = _all_double(_job(tmp_path, name))
+    assert (one.ms, one.low_ms, one.high_ms) == pytest.approx((20 * middle, 20 * low, 20 * high), rel=0.1)
+
+
+def test_what_few_steps_or_a_rank_alone_compute_in_double_is_not_of_all(tmp_path: Path) -> None:
+    assert not _all_double(_job(tmp_path / "some", "aten::addmm", steps=(1, 4)))
+    assert not _all_double(_job(tmp_path / "uneven", "aten::addmm", uneven=3.0))
+
+
+def test_what_a_loader_computes_in_double_is_loading(tmp_path: Path) -> None:
+    """50 ms were told to take double precision, of which 30 are loading that is told by itself."""
+    answer = _job(tmp_path, "aten::addmm", loads=True)
+    (one,) = _all_double(answer)
+    assert answer.findings[0].code == "data_loading" and one.evidence[0].ms == pytest.approx(20.0, rel=0.05)
+    assert one.ms == pytest.approx(20 * GIVEN_BACK, rel=0.1)
 
 
 def test_double_precision_is_named_where_one_side_of_a_comparison_alone_has_it() -> None:

@@ -68,11 +68,14 @@ def free_unused(graph: Graph, rank: int) -> None:
 
 
 def in_double(graph: Graph, rank: int, *, convolved: bool) -> list[int]:
-    """Return what a rank on CPUs computes in double precision, where that is told: convolutions, or all others."""
+    """Return what a rank on CPUs computes in double precision, where that is told: convolutions, or all others. What a
+    loader computes is loading.
+    """
     return [
         at
         for at, place in graph.precisions.items()
         if place == _PLACE_OF_DOUBLE
+        and at not in graph.loading
         and graph.activities[at].rank == rank
         and (kind_of(graph.activities[at].name) == CONVOLUTION) == convolved
     ]
