@@ -1,7 +1,5 @@
 """Ranks that are ready to run and wait for a core: how much of the step that is, said first where it costs most."""
 
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -26,7 +24,6 @@ from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.run import _add_own_threads
 from scalescope.scaling.verdicts.step_rows.steady import add_steps
 from scalescope.train.script.own_threads import OwnThreads
-from scalescope.train.script.own_workers import OwnWorkers
 from tests.report_samples import run_answer
 
 STALL = Finding(
@@ -292,25 +289,6 @@ def test_a_busy_thread_of_pythons_own_is_found_by_its_name_and_what_sleeps_is_no
     found = threads.busy(3)
     ends.set()
     assert [(one.rank, one.name) for one in found] == [(3, "spins")] and found[0].cores <= 1.1
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nothing tells what processes use")
-def test_what_child_processes_use_of_the_cores_is_known_whether_they_have_ended_or_not() -> None:
-    spins = "import time\nwhile time.process_time() < 0.3: pass\n"
-    before = OwnWorkers()
-    idle = before.worked(3)  # of children that whoever runs the tests has
-    assert idle is None or idle.cores < 0.1
-    before.go_on()
-    begun = time.monotonic()
-    subprocess.run([sys.executable, "-S", "-c", spins], check=True)
-    with subprocess.Popen([sys.executable, "-S", "-c", spins + "print(flush=True)\ntime.sleep(60)"],
-                          stdout=subprocess.PIPE) as child:  # fmt: skip
-        assert child.stdout is not None and child.stdout.readline()
-        found, took_s = before.worked(3), time.monotonic() - begun
-        child.kill()
-    others = idle.processes if idle is not None else 0
-    assert found is not None and (found.rank, found.processes) == (3, others + 1)
-    assert 0.9 * 0.6 <= found.cores * took_s <= 1.0
 
 
 def test_more_threads_than_cores_and_what_traces_show_of_the_same_are_told_once() -> None:

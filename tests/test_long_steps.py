@@ -13,6 +13,8 @@ from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, StepSplit
+from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
@@ -189,6 +191,45 @@ def test_one_or_two_steps_that_are_far_longer_are_named_and_may_cost_nothing() -
     assert found is not None and found.at == [19] and found.ms == pytest.approx(320 / 42, abs=0.3)
 
 
+def test_a_step_that_a_window_met_is_one_of_the_few_that_are_far_longer() -> None:
+    """*Late buckets cost 6.1 ms*, and not a word of validations of 119 and 105 ms in steps 15 and 30 of 44, of 111 ms:
+    the second lay in the window, and the first alone was 4.1% of the mean step.
+    """
+    steady, met = steps_and_window({15: 119.0}, {30: 105.0})
+    assert long_steps(steady) is None
+    found = long_steps(steady, met)
+    assert found is not None and found.is_rare and (found.count, found.at, found.profiled) == (2, [15, 30], [30])
+    assert found.of == len(steady) + len(met) and found.ms == pytest.approx(224.0 / found.of, abs=0.2)
+    assert found.each_ms == pytest.approx(112.0, abs=3.0)
+
+
+def test_what_a_window_alone_has_or_what_cores_or_recording_explain_is_none_of_the_few() -> None:
+    """Where starting to record took 80 ms of a step in undisturbed runs, no step of theirs was as long."""
+    for at, recorded, waited in (
+        ({}, {30: 105.0}, 0.0),
+        ({15: 119.0}, {30: 105.0}, 0.9),  # for a core
+        ({15: 119.0}, {30: 40.0}, 0.0),
+        ({15: 119.0}, dict.fromkeys(range(22, 32), 110.0), 0.0),  # recording made all of them longer
+        ({15: 119.0}, {24: 105.0, 26: 104.0, 28: 106.0}, 0.0),
+    ):
+        assert long_steps(*steps_and_window(at, recorded, waited)) is None
+
+
+def steps_and_window(
+    at: dict[int, float], recorded: dict[int, float], waited: float = 0.0
+) -> tuple[list[StepRow], list[StepRow]]:
+    """Return steps of 111 ms, and the recorded ones among them, of which some are longer by so much."""
+
+    def made(step: int, more: float, wait: float) -> StepRow:
+        return StepRow(
+            step=step, phase="steady", step_ms=[109.0 + step % 5 + more] * 2, samples_per_s=1.0,
+            own_ms=[90.0] * 2, run_delay_ms=[5.0 + wait * more] * 2, loading_ms=[4.0] * 2,
+        )  # fmt: skip
+
+    own = [made(step, at.get(step, 0.0), 0.0) for step in [*range(5, 20), *range(33, 44)]]
+    return own, [made(step, recorded.get(step, 0.0), waited) for step in range(22, 32)]
+
+
 def test_what_is_a_runs_own_doing_or_the_machines_is_none_of_those() -> None:
     """Nor are steps of which nothing tells whether others had the cores, or of which one is far longer than another."""
     windowed = [row for row in seldom({21: 316.0}) if row.step not in range(10, 20)]
@@ -225,6 +266,40 @@ def test_few_long_steps_come_behind_what_each_step_costs_and_before_bounds() -> 
     assert ": 2 of 42 steps (19 and 39) take 310.0 ms longer than the others: 14.8 ms a step in the mean" in first
     assert "of the 104.6 ms mean step. No window shows why, nor do so few show how often they come." in first
     assert ": 1 of 42 steps (19) takes 40" in run_verdict(told("gpu", [], seldom({19: 400.0}))).headline
+
+
+def test_few_long_steps_behind_a_sure_cause_are_told_with_what_the_profiled_one_does() -> None:
+    """*Late buckets cost 6.1 ms* was all of a job that also validates in two of its steps."""
+    run = told("cpu", [], seldom({}))
+    sure = Finding(code="late_bucket", ms=6.1, low_ms=2.2, high_ms=10.6, fraction=0.055, backed="replay",
+                   remedy=Remedy(cure="smaller_buckets"))  # fmt: skip
+    assert run.step_times is not None
+    run.step_times.long_steps = long_steps(*steps_and_window({15: 119.0}, {30: 105.0}))
+    run.step_times.core_waits = CoreWaits(ms=1.0, low_ms=0.5, high_ms=1.5, mean_step_ms=111.0, steps=26)
+    none = dict.fromkeys((f"{part}_ms" for part in PARTS if part != "compute"), 0.0)
+    run.steps = [
+        StepSplit(rank=rank, step=step, window_ms=111.0 + 105.0 * (step == 30), operators=1464 if step == 30 else 860,
+                  compute_ms=87.0 + 100.0 * (step == 30), **none)  # type: ignore[arg-type]
+        for rank in (0, 1) for step in range(22, 32)
+    ]  # fmt: skip
+    keep(run, [sure])
+    assert [one.code for one in run.findings] == ["late_bucket", "unsteady"]
+    verdict = run_verdict(run)
+    (rare,) = [one for one in verdict.sentences if "longer than the others" in one]
+    assert (
+        rare.startswith("2 of 36 steps (15 and 30) take 109.8") and "a step in the mean. In step 30, which was" in rare
+    )
+    why = (
+        "a rank computes for 100.0 ms longer, with 1.7 times the operators, as where it validates; how often they come"
+    )
+    assert f"{why} so few do not show: run for longer." in rare and why in because(run.findings[1])
+    for one in run.steps:
+        one.compute_ms = 87.0
+    assert run.step_times.long_steps is not None
+    keep(run, [sure])
+    assert "Step 30 was profiled and does not show why; how often" in run_verdict(run).text
+    again = run_verdict(msgspec_round(run))
+    assert again == run_verdict(run)
 
 
 def test_what_one_rank_does_at_a_steps_end_and_the_others_wait_for_in_the_next_is_one() -> None:

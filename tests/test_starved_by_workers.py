@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.recording import RecordingFacts
-from scalescope.records.steps.worker_times import WorkerTime
+from scalescope.records.steps.worker_times import ChildTime, WorkerTime
 from scalescope.report.compare.sentences import verdict_sentences
 from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import because
@@ -18,7 +18,7 @@ from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.read import read_side
-from scalescope.scaling.finding.figures import CORES_BY_TURNS
+from scalescope.scaling.finding.figures import CORES_BY_TURNS, WORKERS_CORES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from tests.test_compare_alike import DATA
@@ -61,6 +61,29 @@ def test_workers_that_have_the_cores_are_named_with_how_much_of_them() -> None:
     assert "which the loaders' workers (0.24 of one), other processes or own threads have" in some
     resting = because(_with_workers(rows(BESIDE_OTHERS), [], 0.04, 0.02).findings[0])
     assert "which other processes, loaders' workers or own threads have" in resting
+
+
+def test_a_child_that_is_no_worker_is_named_by_its_command_and_resting_workers_have_no_cores() -> None:
+    """*Of which the loaders' workers use 0.41*, *make the batches of the loaders' workers cheaper*, and *the loader's
+    workers rest: they use 0.41 of 2 cores*, in one answer, of a busy program that rank 0 had started.
+    """
+    run = _with_workers(rows(BESIDE_OTHERS), [], 0.04, 0.02)
+    run.child_times = [ChildTime(rank=0, name="sh", cores=0.1), ChildTime(rank=0, name="ffmpeg", cores=0.41)]
+    for _ in range(2):
+        keep(run, list(run.findings))
+        headline = run_verdict(run).headline
+        assert (
+            "of which ffmpeg, a child process of rank 0 that is no loader's worker, uses 0.41 beside the 2" in headline
+        )
+        assert "batches" not in run_verdict(run).advice
+    resting = Finding(
+        code="data_loading", ms=5.4, low_ms=2.4, high_ms=7.9, fraction=0.05, backed="replay",
+        evidence=(EvidenceRow(kind="figure", name=WORKERS_CORES, value=0.48), EvidenceRow(kind="figure", name="ranks",
+                  value=2.0)), remedy=Remedy(cure="hand_over_less"),
+    )  # fmt: skip
+    both = _with_workers(rows(BESIDE_OTHERS), [resting], 0.24, 0.23)
+    assert not any(one.remedy is not None and one.remedy.cure == "cheaper_workers" for one in both.findings)
+    assert all(row.name != WORKERS_CORES for row in both.findings[0].evidence)
 
 
 def test_what_operators_take_longer_is_no_more_than_ranks_wait_for_cores_where_loops_are_all_that_computes() -> None:

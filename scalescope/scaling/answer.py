@@ -13,7 +13,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.files import UNDECODABLE, refuse_huge_integers
 from scalescope.records.rows import Origin
 from scalescope.records.steps.busy_threads import BusyThread
-from scalescope.records.steps.worker_times import WorkerTime
+from scalescope.records.steps.worker_times import ChildTime, WorkerTime
 from scalescope.scaling.answer_rows import (
     AsMeasured,
     Basis,
@@ -331,7 +331,8 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     quality: Quality
     windows: int = 1  # that all figures are of
     busy_threads: list[BusyThread] = []  # of the ranks' own processes beside their loops, as a script's job saw them
-    worker_times: list[WorkerTime] = []  # what these ranks' child processes used of cores, from the same
+    worker_times: list[WorkerTime] = []  # what these ranks' loaders' workers used of cores, from the same
+    child_times: list[ChildTime] = []  # … and what their other child processes did
     more_windows: MoreWindows | None = None  # that would tell more; None of what is no job of ours, or not profiled
     fewer_recorded: FewerRecorded | None = None  # steps than the window was to; None: not so, or not known
     longer: LongerSteps | None = None  # they are of steps that had become longer

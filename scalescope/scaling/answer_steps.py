@@ -61,6 +61,8 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     cause: Literal["loading"] | None = None  # that their hosts were in their loaders for it; None: not known
     rank: int | None = None  # whose host was, or whose own time is longer; None: several, or not known
     at: list[int] = []  # which they are, where they stand apart from all others; of a row the first
+    profiled: list[int] = []  # … those of them that a window met
+    of: int | None = None  # how many steps they are of, the profiled ones with them; None: the steady ones
 
     @property
     def is_rare(self) -> bool:

@@ -243,6 +243,7 @@ def _add_own_threads(analysis: RunAnalysis, folder: RunFolder) -> None:
     if recording is None:
         return
     analysis.busy_threads, analysis.worker_times = recording.threads, recording.workers
+    analysis.child_times = recording.children
     waits = times.core_waits if times is not None else None
     if times is None or waits is None:
         return

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from scalescope.records.rows import Device
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.recording import RecordedWindow, RecordingBursts
-from scalescope.records.steps.worker_times import WorkerTime
+from scalescope.records.steps.worker_times import ChildTime, WorkerTime
 
 _SECONDS_APART = 1.0
 _MARGIN, _MARGIN_STEPS = 2.5, 2  # times that; ranks look as often as they speak, between two steps
@@ -52,7 +52,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     bursts: RecordingBursts | None = None
     windows: list[RecordedWindow] = []
     threads: list[BusyThread] = []  # of its process, beside the loop's
-    workers: WorkerTime | None = None  # its child processes
+    workers: WorkerTime | None = None  # its loaders' workers
+    children: list[ChildTime] = []  # its other child processes
     ended: bool = False  # the rank's last message
 
 

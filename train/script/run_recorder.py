@@ -27,7 +27,7 @@ from scalescope.records.steps.recording import (
     RecordingFacts,
     recorded_facts,
 )
-from scalescope.records.steps.worker_times import WorkerTime
+from scalescope.records.steps.worker_times import ChildTime, WorkerTime
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.loading import LiveNews
@@ -68,6 +68,7 @@ class RunRecorder:
         self._bursts: dict[int, RecordingBursts] = {}
         self._threads: list[BusyThread] = []
         self._workers: list[WorkerTime] = []
+        self._children: list[ChildTime] = []
         self._windows: dict[int, RecordedWindow] = {}  # the longest that a rank recorded, by first step
         self._counts_samples = config.samples is not None
         self._samples = dict.fromkeys(range(membership.size), config.samples or 1)  # by rank
@@ -107,6 +108,7 @@ class RunRecorder:
                 self._accounting = replace(self._accounting, samples_per_step=sum(self._samples.values()))
             self._threads += message.threads
             self._workers += [message.workers] if message.workers is not None else []
+            self._children += message.children
             if message.bursts is not None:
                 self._bursts[message.rank] = message.bursts
             for one in message.windows:
@@ -213,6 +215,7 @@ class RunRecorder:
                 bursts=[self._bursts[rank] for rank in sorted(self._bursts)],
                 threads=self._threads,
                 workers=sorted(self._workers, key=lambda one: one.rank),
+                children=sorted(self._children, key=lambda one: (one.rank, -one.cores)),
                 windows=[
                     msgspec.structs.replace(recorded_facts(rows, own), longer=self._opened.get(own.steps[0]))
                     for _, own in sorted(self._windows.items())

@@ -15,7 +15,7 @@ from scalescope.records.rows import StepRow
 from scalescope.records.statistics import student_over_normal
 from scalescope.records.steps.busy_threads import BusyThread
 from scalescope.records.steps.unevenness import placebo_ms
-from scalescope.records.steps.worker_times import WorkerTime
+from scalescope.records.steps.worker_times import ChildTime, WorkerTime
 
 #: So many steady steps on each side of a window tell what a step takes there.
 NEAR_STEPS = 20
@@ -116,7 +116,8 @@ class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):
     bursts: list[RecordingBursts] = []  # a rank each; none where they could not be measured
     windows: list[WindowFacts] = []
     threads: list[BusyThread] = []  # of a script's ranks, beside their loops
-    workers: list[WorkerTime] = []  # their child processes, of each rank that has any
+    workers: list[WorkerTime] = []  # their loaders' workers, of each rank that has any
+    children: list[ChildTime] = []  # their other child processes that compute
 
     def after(self, earlier: "RecordingFacts | None") -> "RecordingFacts":
         """Return these with the windows of an earlier attempt at the same run, which this one did not record again."""

@@ -8,7 +8,7 @@ from scalescope.report.text.codes.compute import in_double_precision, mostly_com
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several, rare_steps_of
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
 from scalescope.report.text.codes.once import is_known_once, once_sentences
-from scalescope.report.text.codes.table import CODES, which_are_long
+from scalescope.report.text.codes.table import CODES, so_few_show, which_are_long
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.late.loading import beside_one_rank
 from scalescope.report.text.late.together import (
@@ -255,8 +255,9 @@ def headline(
         mean = mean_step(steady, known=is_told_mean(run, finding))
         whole = "a step in the mean" + (f", {percent((finding.ms or 0.0) / steady)} of the {mean}" if steady else "")
     if (rare := rare_steps_of(finding)) is not None:
-        told = f"{which_are_long(finding, rare)}: {milliseconds(finding.ms)} {whole}"
-        return f"{told}. No window shows why, nor do so few show how often they come."
+        return (
+            f"{which_are_long(finding, rare)}: {milliseconds(finding.ms)} {whole}. {capitalized(so_few_show(finding))}."
+        )
     if is_within_noise(finding) and is_certain(finding):
         how_much = _HOW_MUCH.get(finding.code, "how much, the noise hides")
         return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; {how_much}."

@@ -15,6 +15,8 @@ from scalescope.report.sentences import (
 )
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
+from scalescope.report.text.codes.evidence import rare_steps_of
+from scalescope.report.text.codes.table import so_few_show, which_are_long
 from scalescope.report.text.growing import growing_rates
 from scalescope.report.text.late.together import provided
 from scalescope.report.text.recurring import (
@@ -59,6 +61,18 @@ def _without_long(a_second: float, times: StepTimes) -> str:
     if waiting and abs(times.between_long - 1) > _APART:
         return f"{rate(a_second * times.between_long)} without what these take longer"
     return f"{rate(a_second)} in a typical one"
+
+
+def rare_sentences(run: RunAnalysis) -> list[str]:
+    """Return which few steps are far longer than all others, where something else comes first: they are in the mean
+    step, which nobody sees in what is told of a typical one.
+    """
+    rare = next((one for one in run.findings[1:] if rare_steps_of(one) is not None), None)
+    long = rare_steps_of(rare) if rare is not None else None
+    if rare is None or long is None:
+        return []
+    mean = f"{milliseconds(rare.ms or 0.0)} a step in the mean"
+    return [f"{which_are_long(rare, long)}: {mean}. {capitalized(so_few_show(rare))}."]
 
 
 def throughput_sentences(run: RunAnalysis) -> list[str]:

@@ -46,6 +46,7 @@ from scalescope.report.text.unexplained import is_hardly_explained, unexplained_
 from scalescope.report.verdict.notes import (
     cautions_of,
     quality_sentences,
+    rare_sentences,
     slowed_sentences,
     straggler_sentences,
     throughput_sentences,
@@ -240,7 +241,7 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
         "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost, which=which)
     )
     explained = [] if first.is_otherwise else [shares]
-    explained += [first.doubtful] if first.doubtful else []
+    explained += [first.doubtful] if first.doubtful else rare_sentences(run)
     unexplained = lead or first.is_otherwise
     recurs_ms = longer_for_long_ones_ms(run) if is_told(run) else 0.0  # … and has its cause
     level: Level = level_of(loss.compute if unexplained else _left(run, loss, recurs_ms))

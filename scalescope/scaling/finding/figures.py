@@ -13,6 +13,9 @@ EVERY = "every_so_many_steps"  # … and that it comes back: it takes `ms` in ev
 #: Evidence of which steps have it, where few do and no period is known: `value` is one's place among them, from 1 on.
 AT_STEP = "at_step"
 STEP_NUMBER = "step_number"  # … or by the number that the job counts it with
+#: … that one of these was profiled (`value`, its number), and which part of a step (its name follows) takes `ms` longer
+#: there: most of it, with `calls` times the other steps' operators.
+MET_STEP = "met_step"
 WAITED_THERE = "waited_for_cores_there"  # … by how much longer its ranks wait for a core there (ms), by their rows
 AS_MANY = "as_many_operators"  # … and that it runs no more operators there than in the other steps
 SAME_INPUTS = "inputs_of_the_same_size"  # … which work on as many elements there as in the others
@@ -34,6 +37,9 @@ LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
 MAY_LOAD = "may_load"
 LOCK_WAITS = "lock_waits"  # evidence of waits that last Python's switch interval: `calls` a step, which take `ms`
 OWN_THREAD = "own_thread"  # a thread of a rank's own process, whose name follows, uses `value` cores beside its loop
+#: Evidence that a child process of a rank (`calls`) that is no loader's worker, whose command's name follows, uses
+#: `value` cores.
+OTHER_CHILD = "other_child"
 #: What prices threads that take turns: the loop that waits most for a core does so for `ms` of a steady step.
 LOOPS_WAIT = "loops_wait"
 #: Evidence of one rank: it is bound to fewer cores (`value`) than the ranks of its host may run on.

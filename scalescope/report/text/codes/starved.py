@@ -10,6 +10,7 @@ from scalescope.scaling.finding.figures import (
     LOADER_WORKERS,
     LOCK_WAITS,
     LOOPS_WAIT,
+    OTHER_CHILD,
     OWN_THREAD,
     WORKERS_CORES,
 )
@@ -49,6 +50,10 @@ def _who_has_cores(finding: Finding) -> str:
         if threads is None or cores is None or threads.value is None or cores.value is None:
             return f"{text} beside the loop"
         return f"{text} beside {_computing(threads.value, cores.value)}{_bound_to_these(finding)}"
+    if child := _child(finding):
+        count, number = _threads_on_cores(finding)
+        beside = f" beside {_computing(count, number)}" if count and number else ""
+        return f"{waiting} for a core, of which {child}{beside}{_bound_to_these(finding)}"
     if threads is None or cores is None or threads.value is None or cores.value is None:
         if _is_by_workers(finding) and used is not None and used.value is not None:
             return f"{waiting} for a core, of which the loaders' workers use {used.value:.2f}"
@@ -74,6 +79,15 @@ def _who_has_cores(finding: Finding) -> str:
     if _is_by_workers(finding) and used is not None and used.value is not None:
         return f"{waiting} for a core, of which the loaders' workers use {used.value:.2f} ({compute} beside them)"
     return f"{waiting} for a core, {own_alone if finding.at_most and used is None else others} ({compute})"
+
+
+def _child(finding: Finding) -> str:
+    """Return which other process a rank started uses how much of a core; "" where none is known."""
+    row = next((row for row in finding.evidence if row.name.startswith(f"{OTHER_CHILD} ")), None)
+    if row is None or row.value is None or row.calls is None:
+        return ""
+    name = row.name.removeprefix(OTHER_CHILD).strip()
+    return f"{name}, a child process of rank {row.calls:.0f} that is no loader's worker, uses {row.value:.2f}"
 
 
 def _is_by_workers(finding: Finding) -> bool:

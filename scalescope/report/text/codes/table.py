@@ -61,6 +61,7 @@ from scalescope.scaling.finding.figures import (
     LATE_RANK,
     LAUNCHES_DIFFER,
     LOADS,
+    MET_STEP,
     NO_TRACE,
     SAME_INPUTS,
 )
@@ -111,6 +112,22 @@ def which_are_long(finding: Finding, long: EvidenceRow) -> str:
     return f"{long.calls:.0f} of {long.value:.0f} steps{which} {takes} {each} longer than the others{by}"
 
 
+def so_few_show(finding: Finding) -> str:
+    """Return what is known of steps so few that nobody knows how often they come: why, where a window met one."""
+    row = next((one for one in finding.evidence if one.name.split()[0] == MET_STEP), None)
+    if row is None or row.value is None:
+        return "no window shows why, nor do so few show how often they come"
+    part, often = row.name.removeprefix(MET_STEP).strip(), "how often they come so few do not show: run for longer"
+    if not part or row.ms is None:
+        return f"step {row.value:.0f} was profiled and does not show why; {often}"
+    does = _DOES_LONGER.get(part, "takes {}").format(f"{milliseconds(row.ms)} longer")
+    more = row.calls is not None and part != "idle_data" and row.calls >= _MORE_OPERATORS
+    by = f", with {row.calls:.1f} times the operators, as where it validates" if more else ""
+    return f"in step {row.value:.0f}, which was profiled, a rank {does}{by}; {often}"
+
+
+#: So many times the other steps' operators are more work.
+_MORE_OPERATORS = 1.1
 #: What a rank does for longer in some steps, by what is longer.
 _DOES_LONGER = {
     "compute": "computes for {}",
@@ -125,8 +142,9 @@ _SLOWER = ", by as many operators as in the others, on inputs of the same size: 
 
 def _unsteady(finding: Finding) -> str:
     if (long := long_steps_of(finding)) is not None:
-        often = ", nor so few how often they come" if rare_steps_of(finding) is not None else ""
-        return f"{which_are_long(finding, long)}, and no window shows why{often}"
+        if rare_steps_of(finding) is not None:
+            return f"{which_are_long(finding, long)}; {so_few_show(finding)}"
+        return f"{which_are_long(finding, long)}, and no window shows why"
     if (late := row_of(finding, LATE)) is not None and not is_of_profiled_steps(finding):
         why = (
             "no window shows why"

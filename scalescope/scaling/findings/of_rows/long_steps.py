@@ -1,9 +1,12 @@
 """What a job's own rows say of steps that no window met: the long ones among its steady steps."""
 
+import statistics
 from collections.abc import Sequence
+from typing import get_args
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding.figures import AT_STEP, IN_STEPS, STEADY_STEPS
+from scalescope.scaling.answer_steps import LongSteps, OwnPart
+from scalescope.scaling.finding.figures import AT_STEP, IN_STEPS, MET_STEP, STEADY_STEPS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import is_certain, is_late, is_no_fault, is_of_steady_steps, is_within_noise
 from scalescope.scaling.finding.order import ranked, weight
@@ -15,6 +18,8 @@ _LARGE = 0.05
 _NO_LESS = 0.25
 #: So many of those that stand apart are named.
 _NAMED = 6
+#: A part that takes so much of what a profiled one is longer by is why.
+_MOSTLY = 0.5
 
 
 def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
@@ -57,7 +62,7 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         return None
     if not loads and not long.at and long.ms < _LARGE * long.mean_step_ms:
         return None
-    steps = times.measured_steps
+    steps = times.measured_steps if long.of is None else long.of
     return Finding(
         code="data_loading" if loads else "unsteady",
         rank=long.rank,
@@ -69,7 +74,38 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
             EvidenceRow(kind="figure", name=IN_STEPS, ms=long.each_ms, calls=float(long.count), value=float(steps)),
             EvidenceRow(kind="figure", name=STEADY_STEPS, ms=long.mean_step_ms),
             *(EvidenceRow(kind="figure", name=AT_STEP, value=float(step)) for step in long.at[:_NAMED]),
+            *_met(analysis, long),
         ),
         remedy=Remedy(cure="load_faster" if loads else "do_less_often" if long.at else "profile_longer"),
         backed="measured",
     )
+
+
+def _met(analysis: RunAnalysis, long: LongSteps) -> list[EvidenceRow]:
+    """Return what traces show of the first of them that a window met: nothing where it met none."""
+    if not long.profiled:
+        return []
+    step = long.profiled[0]
+    there = {one.rank: one for one in analysis.steps if one.step == step}
+    others = {rank: [one for one in analysis.steps if one.rank == rank and one.step not in long.profiled]
+              for rank in there}  # fmt: skip
+    if not there or not all(others.values()):
+        return [EvidenceRow(kind="figure", name=MET_STEP, value=float(step))]
+    # all ranks', or the one's that the others wait for: of the others it is a wait
+    longer = {
+        name: max(
+            one.part_ms(name) - statistics.median(other.part_ms(name) for other in others[rank])
+            for rank, one in there.items()
+        )
+        for name in get_args(OwnPart)
+    }
+    most: OwnPart = max(longer, key=lambda name: longer[name])
+    if longer[most] < _MOSTLY * long.each_ms:
+        return [EvidenceRow(kind="figure", name=MET_STEP, value=float(step))]
+    counts = [
+        (one.operators or 0) / usual
+        for rank, one in there.items()
+        if (usual := statistics.median(other.operators or 0 for other in others[rank]))
+    ]
+    more = max(counts, default=None)
+    return [EvidenceRow(kind="figure", name=f"{MET_STEP} {most}", value=float(step), ms=longer[most], calls=more)]

@@ -1,4 +1,7 @@
-"""Waits for cores beside loaders' workers, as far as a run noted what these use: they may be who has the cores."""
+"""Waits for cores beside loaders' workers, as far as a run noted what these use: they may be who has the cores.
+
+So may other child processes of the ranks: no worker's batches are to be made cheaper for those.
+"""
 
 import statistics
 from collections.abc import Sequence
@@ -8,7 +11,13 @@ from msgspec.structs import replace
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding.codes import Cure
-from scalescope.scaling.finding.figures import LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, WORKERS_CORES
+from scalescope.scaling.finding.figures import (
+    LOADER_WORKERS,
+    MAY_BE_OTHERS,
+    MAY_BE_OTHERS_UP_TO,
+    OTHER_CHILD,
+    WORKERS_CORES,
+)
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import BUSY_WORKER, is_now_and_then, is_of_resting_workers
 from scalescope.scaling.finding.order import LITTLE, own_ms, reordered, weight
@@ -84,8 +93,16 @@ def _within(one: Finding, likely_ms: float, most_ms: float, cores: float) -> Fin
 
 
 def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
-    """Return findings of ranks that lack cores with the loaders' workers that have them, where a run noted so."""
-    return [_beside_workers(one, analysis) for one in _with_slow_workers(findings, analysis)]
+    """Return findings of ranks that lack cores with the loaders' workers that have them, where a run noted so, or with
+    another child process that has.
+
+    Of workers that rest as one finding tells, none tells that they have the ranks' cores: *make the batches of the
+    loaders' workers cheaper* stood before *the loader's workers rest*.
+    """
+    told = _with_slow_workers([_beside_child(one, analysis) for one in findings], analysis)
+    if any(is_of_resting_workers(one) for one in told):
+        return told
+    return [_beside_workers(one, analysis) for one in told]
 
 
 def _with_slow_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
@@ -126,17 +143,39 @@ def _beside_workers(one: Finding, analysis: RunAnalysis) -> Finding:
     told = any(row.name == WORKERS_MAY_HAVE for row in one.evidence)
     if one.code != "host_starved" or not _is_nobodys(one) or not one.ms or told or not _are_at_work(analysis):
         return one
-    times = analysis.step_times
-    waits = times.core_waits if times is not None else None
-    waits_ms, step_ms = (0.0, mean_step_ms(analysis, "window")) if waits is None else (waits.ms, waits.mean_step_ms)
-    ranks = analysis.world_size if one.rank is None else analysis.hosts or 1
-    used = sum(own.cores for own in analysis.worker_times)
-    share = used * step_ms / (max(one.ms, waits_ms) * ranks)
+    used, waited = sum(own.cores for own in analysis.worker_times), _waited_cores(one, analysis)
+    share = used / waited if waited else 0.0
     if share < _SOME_OF_IT:
         return one
     rest = tuple(row for row in one.evidence if row.name != WORKERS_CORES)
     found = replace(one, evidence=(*rest, EvidenceRow(kind="figure", name=WORKERS_CORES, value=used)))
     return replace(found, remedy=Remedy(cure="cheaper_workers")) if share >= _MOST_OF_IT else found
+
+
+def _beside_child(one: Finding, analysis: RunAnalysis) -> Finding:
+    """Return a finding of ranks that lack cores with the busiest child process that is no worker, where what it uses
+    is some of what they wait for; on its rank's host, where it may be on another one.
+    """
+    children = [own for own in analysis.child_times if (analysis.hosts or 1) == 1 or own.rank == one.rank]
+    told = any(row.name.startswith(f"{OTHER_CHILD} ") for row in one.evidence)
+    if one.code != "host_starved" or not _is_nobodys(one) or not one.ms or told or not children:
+        return one
+    busiest = max(children, key=lambda own: own.cores)
+    if busiest.cores < _SOME_OF_IT * _waited_cores(one, analysis):
+        return one
+    row = EvidenceRow(
+        kind="figure", name=f"{OTHER_CHILD} {busiest.name}", value=busiest.cores, calls=float(busiest.rank)
+    )
+    return replace(one, evidence=(*one.evidence, row))
+
+
+def _waited_cores(one: Finding, analysis: RunAnalysis) -> float:
+    """Return how many cores the ranks of a finding wait for, in the mean."""
+    times = analysis.step_times
+    waits = times.core_waits if times is not None else None
+    waits_ms, step_ms = (0.0, mean_step_ms(analysis, "window")) if waits is None else (waits.ms, waits.mean_step_ms)
+    ranks = analysis.world_size if one.rank is None else analysis.hosts or 1
+    return max(one.ms or 0.0, waits_ms) * ranks / step_ms if step_ms else 0.0
 
 
 def _are_at_work(analysis: RunAnalysis) -> bool:

@@ -8,7 +8,9 @@ Where a loop does something else at no one period (a validation when the loss as
 steps stand far apart from all others, and no wait for a core is in them: then they are told of hosts that compute, too.
 
 Of one or two such places nobody knows how often they come, nor that they come again: they are in the mean step all the
-same. So they are told where they are far longer and nothing of the run's own explains them, and may cost nothing.
+same. So they are told where they are far longer and nothing of the run's own explains them, and may cost nothing. What
+a window met as well, and is as long, is one of them: of a job of 44 steps that validates in two, one of them recorded,
+the other alone is too little to be told.
 """
 
 import math
@@ -36,6 +38,8 @@ _APART = 2.0
 #: One or two places are told where they are so many times a typical step longer, and so much of the mean step; the
 #: shorter one is such a share of the longer one. What one rank does and the others wait for in the next step is in two.
 _FAR, _FEW_SHARE, _ALIKE, _ROWS_A_PLACE = 1.0, 0.05, 0.5, 2
+#: … and so many times longer, and so much of the mean step, where a window met such a one, too: twice is no hiccup.
+_FAR_TWICE, _TWICE_SHARE = 0.75, 0.03
 #: So many steps behind warm-up or a window are such that a job makes ready in, and are none of those.
 _READY = 2
 #: What a scheduler takes now and then is shorter, ms: of steps of a fifth of one, 0.05.
@@ -44,20 +48,23 @@ _LEAST_EACH_MS = 1.0
 _STRETCHES, _LEAST_STRETCH = 6, 8
 
 
-def long_steps(steady: Sequence[StepRow]) -> LongSteps | None:
-    """Return what the long ones of steady steps, in order, cost in the mean; None where that is next to nothing."""
+def long_steps(steady: Sequence[StepRow], met: Sequence[StepRow] = ()) -> LongSteps | None:
+    """Return what the long ones of steady steps, in order, cost in the mean; None where that is next to nothing.
+
+    `met`: recorded ones, which may be among those that are too few to tell how often they come.
+    """
     lengths = [row.length_ms for row in steady]
     if len(lengths) < 2 * _LEAST:
         return None
     typical, hardly_loading = statistics.median(lengths), _while_hardly_loading(steady)
-    found = _beyond(steady, min(typical, hardly_loading))
+    found = _beyond(steady, min(typical, hardly_loading), met)
     # steps in which hosts hardly load are a yardstick for those that wait for batches alone: others of a job whose pace
     # varies are the quick ones by chance
     waits = found is not None and found.cause == "loading"
-    return found if waits or typical <= hardly_loading else _beyond(steady, typical)
+    return found if waits or typical <= hardly_loading else _beyond(steady, typical, met)
 
 
-def _beyond(steady: Sequence[StepRow], typical: float) -> LongSteps | None:
+def _beyond(steady: Sequence[StepRow], typical: float, met: Sequence[StepRow]) -> LongSteps | None:
     """Return what steps cost that are long beside a typical one, ms."""
     lengths = [row.length_ms for row in steady]
     excess = [length - typical if length > _LONG * typical else 0.0 for length in lengths]
@@ -67,13 +74,13 @@ def _beyond(steady: Sequence[StepRow], typical: float) -> LongSteps | None:
     if mean < _SHARE * mean_step or sum(excess) < _LEAST_EACH_MS * count:
         return None
     if count < _LEAST:
-        return _at_few_places(steady, typical)
+        return _at_few_places(steady, typical, met)
     rank, share = _share_in(steady, excess, [row.loading_ms for row in steady], min, _LOADS_ALONE)
     by_loading = share >= _EXPLAINED
     if not by_loading and (apart := _standing_apart(steady, excess)) is not None:
         return apart
     if mean <= half:
-        return None if by_loading else _at_few_places(steady, typical)
+        return None if by_loading else _at_few_places(steady, typical, met)
     return LongSteps(
         count=count,
         each_ms=sum(excess) / count,
@@ -96,28 +103,76 @@ def _standing_apart(steady: Sequence[StepRow], excess: Sequence[float]) -> LongS
     return _at_places(steady, excess, places, share_95(len(places), len(steady)))
 
 
-def _at_few_places(steady: Sequence[StepRow], typical: float) -> LongSteps | None:
+def _at_few_places(steady: Sequence[StepRow], typical: float, met: Sequence[StepRow]) -> LongSteps | None:
     """Return steps that are far longer at one or two places, which may cost nothing; None where none are.
 
     Neither where the run had just begun or been recorded, nor at its end; and where it is known that none of them
-    waited for a core, nor for its batch.
+    waited for a core, nor for its batch. With those that a window met, which alone tell nothing of the others.
     """
-    excess = [row.length_ms - typical for row in steady]
+    excess = _alike([row.length_ms - typical for row in steady])
+    places, longest = _places(excess), max(excess)
+    if not _are_few(excess, places) or longest < _FAR_TWICE * typical:
+        return None
+    if (
+        not _are_apart(steady, excess)
+        or any(not _is_amid(steady, at) for at in places)
+        or _are_explained(steady, excess)
+    ):
+        return None
+    also = _as_long(met, _ALIKE * longest, _FAR_TWICE * typical)
+    if not any(also):
+        few = _at_places(steady, excess, places, (0.0, share_95(len(places), len(steady))[1]))
+        return few if few.ms >= _FEW_SHARE * few.mean_step_ms and longest >= _FAR * typical else None
+    # recorded steps beside one another: recording makes all of them longer, and that is none of it
+    usual = statistics.median(row.length_ms for row in met)
+    each = [*(ms for ms in excess if ms), *(row.length_ms - usual for row, ms in zip(met, also, strict=True) if ms)]
+    of, count = len(steady) + len(met), len(places) + len(_places(also))
+    profiled = [met[at].step for at in _places(also)]
+    rank, share = _share_in(steady, excess, [row.own_ms for row in steady], statistics.median)
+    found = LongSteps(
+        count=count,
+        each_ms=sum(each) / count,
+        ms=sum(each) / of,
+        low_ms=0.0,
+        high_ms=sum(each) / count * share_95(count, of)[1],
+        mean_step_ms=typical + sum(each) / of,
+        rank=rank if share >= _EXPLAINED else None,
+        at=sorted([*(steady[at].step for at in places), *profiled]),
+        profiled=profiled,
+        of=of,
+    )
+    return found if found.ms >= _TWICE_SHARE * found.mean_step_ms else None
+
+
+def _alike(excess: Sequence[float]) -> list[float]:
+    """Return by how much steps are longer that are as long as the longest one; 0 for any other."""
     least = _ALIKE * max(excess)
-    excess = [ms if ms >= least and ms > 0 else 0.0 for ms in excess]
-    places = _places(excess)
+    return [ms if ms >= least and ms > 0 else 0.0 for ms in excess]
+
+
+def _as_long(met: Sequence[StepRow], *least_ms: float) -> list[float]:
+    """Return by how much recorded steps, in order, are longer than those beside them that are as long as some of the
+    job's own, for no core's sake and no batch's; 0 for any other.
+    """
+    if len(met) < 2 * _LEAST:
+        return []
+    usual = statistics.median(row.length_ms for row in met)
+    excess = _alike([row.length_ms - usual for row in met])
+    few = _are_few(excess, _places(excess)) and max(excess) >= max(least_ms)
+    return excess if few and _are_apart(met, excess) and not _are_explained(met, excess) else [0.0] * len(met)
+
+
+def _are_few(excess: Sequence[float], places: Sequence[int]) -> bool:
     rows = sum(ms > 0 for ms in excess)
-    if not 0 < len(places) < _LEAST or rows > _ROWS_A_PLACE * len(places) or max(excess) < _FAR * typical:
-        return None
-    if not _are_apart(steady, excess) or any(not _is_amid(steady, at) for at in places):
-        return None
-    if not all(row.run_delay_ms for row in steady):
-        return None
-    explained = [[row.run_delay_ms for row in steady], [row.loading_ms for row in steady]]
-    if any(_share_in(steady, excess, times, statistics.median)[1] >= _ALONE for times in explained):
-        return None
-    few = _at_places(steady, excess, places, (0.0, share_95(len(places), len(steady))[1]))
-    return few if few.ms >= _FEW_SHARE * few.mean_step_ms else None
+    return 0 < len(places) < _LEAST and rows <= _ROWS_A_PLACE * len(places)
+
+
+def _are_explained(rows: Sequence[StepRow], excess: Sequence[float]) -> bool:
+    """Tell whether steps are longer for what they wait for cores, or batches; or whether nothing tells the former."""
+    if not all(row.run_delay_ms for row in rows):
+        return True
+    times = [[row.run_delay_ms for row in rows], [row.loading_ms for row in rows]]
+    return any(_share_in(rows, excess, one, statistics.median)[1] >= _ALONE for one in times)
 
 
 def _is_amid(steady: Sequence[StepRow], at: int) -> bool:

@@ -72,11 +72,12 @@ class MeasuredSteps(msgspec.Struct, frozen=True):
     long: LongSteps | None
 
 
-def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> MeasuredSteps:
+def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = (), met: Sequence[StepRow] = ()) -> MeasuredSteps:
     """Return the steps that tell a job's measured step; of steps that grow, as they are near those that were recorded.
 
     All steady ones that no profiler records are, but for such as are longer every so often, and for no loader's sake
-    but that it is entered anew: making batches faster shortens none of those.
+    but that it is entered anew: making batches faster shortens none of those. `met`: recorded steps that long ones may
+    be among.
     """
     steady: Sequence[StepRow] = _without_batches_in_stock(rows)
     profiled = [row for row in rows if row.phase == "profile"]
@@ -84,11 +85,12 @@ def measured_steps(rows: Sequence[StepRow], recorded: Sequence[int] = ()) -> Mea
     growing = growing_rows([row for row in steady if not _is_one_of(often, row.step)])
     if growing is not None:
         steady = without_growth(steady, growing, statistics.fmean(recorded or [row.step for row in steady]))
-    long, every = long_steps(steady), steady
+        met = ()
+    long, every = long_steps(steady, met), steady
     if long is None or long.cause is None or (often is not None and often.loader_entered):
         recurring = often if growing is None else recurring_steps(steady, profiled)
         steady = [row for row in steady if not _is_one_of(recurring, row.step)]
-        long = long_steps(steady)
+        long = long_steps(steady, [row for row in met if not _is_one_of(recurring, row.step)])
     return MeasuredSteps(steady, every, growing, recurring, long)
 
 
@@ -121,7 +123,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     grow, both are of steps as they are where the profiled ones were.
     """
     _add_core_waits(analysis, rows)
-    measured = measured_steps(rows, [one.step for one in analysis.steps])
+    measured = measured_steps(rows, [one.step for one in analysis.steps], _met(analysis, rows))
     steady = measured.steady
     analysis.growing = measured.growing
     analysis.recurring = with_epochs_of_traces(measured.recurring, analysis.steps)
@@ -210,6 +212,15 @@ def _longer_recorded(
     if analysis.activity != "cpu" or analysis.growing is not None:
         return None
     return longer_recorded(steady, [row for row in _of(rows, _recorded(analysis)) if row.phase == "profile"])
+
+
+def _met(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[StepRow]:
+    """Return the recorded steps but for the first and the last one of each window, which hold what a profiler does at
+    its ends; none of devices, whose hosts recording slows now and then.
+    """
+    recorded = {one.step for one in analysis.steps} if analysis.activity == "cpu" else set()
+    amid = {step for step in recorded if {step - 1, step + 1} <= recorded}
+    return [row for row in _of(rows, amid) if row.phase == "profile" and row.step_ms]
 
 
 def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
