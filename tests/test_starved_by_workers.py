@@ -18,9 +18,10 @@ from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.read import read_side
-from scalescope.scaling.finding.figures import CORES_BY_TURNS, WORKERS_CORES
+from scalescope.scaling.finding.figures import CORES_BY_TURNS, LOADER_WORKERS, WORKERS_CORES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.of_rows.own_workers import within_their_workers
 from tests.test_compare_alike import DATA
 from tests.test_core_waits import BESIDE_OTHERS, BY_ITSELF, STALL, rows, told
 
@@ -76,6 +77,19 @@ def test_a_child_that_is_no_worker_is_named_by_its_command_and_resting_workers_h
             "of which ffmpeg, a child process of rank 0 that is no loader's worker, uses 0.41 beside the 2" in headline
         )
         assert "batches" not in run_verdict(run).advice
+    still = Finding(
+        code="host_starved", ms=60.0, low_ms=10.0, high_ms=90.0, fraction=0.3, backed="replay",
+        evidence=(replace(STILL.evidence[0], share=None), EvidenceRow(kind="figure", name=LOADER_WORKERS, ms=10.8)),
+        remedy=Remedy(cure="cheaper_workers", backend="gloo"),
+    )  # fmt: skip
+    run.step_times = None
+    (found,) = within_their_workers([still], run)
+    assert found.remedy is not None and found.remedy.cure == "free_cores"
+    keep(run, [still])
+    assert "perhaps those of" in because(still) and "perhaps those of" not in because(run.findings[0])
+    assert "ffmpeg, a child process of rank 0 that is no loader's worker, uses 0.41 of a core, and other" in because(
+        run.findings[0]
+    )
     resting = Finding(
         code="data_loading", ms=5.4, low_ms=2.4, high_ms=7.9, fraction=0.05, backed="replay",
         evidence=(EvidenceRow(kind="figure", name=WORKERS_CORES, value=0.48), EvidenceRow(kind="figure", name="ranks",

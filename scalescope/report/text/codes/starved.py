@@ -126,6 +126,8 @@ def _who_has(finding: Finding, cores: str) -> str:
     remedy = finding.remedy
     if remedy is None or remedy.alone:
         return f"other threads have {cores}, of other processes or of the job itself"
+    if child := _child(finding):
+        return f"{child} of a core, and other threads have {cores}, too"
     moving = {"gloo": "gloo's", "mpi": "MPI's"}.get(remedy.backend or "", "those that move its data")
     threads, number = _threads_on_cores(finding)
     if bound := _bound(finding):
