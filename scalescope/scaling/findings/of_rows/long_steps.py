@@ -8,7 +8,14 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import LongSteps, OwnPart
 from scalescope.scaling.finding.figures import AT_STEP, IN_STEPS, MET_STEP, STEADY_STEPS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding.kinds import is_certain, is_late, is_no_fault, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding.kinds import (
+    is_certain,
+    is_late,
+    is_no_fault,
+    is_of_resting_workers,
+    is_of_steady_steps,
+    is_within_noise,
+)
 from scalescope.scaling.finding.order import ranked, weight
 
 #: Without a cause that is timed, and where they do not stand apart, only what costs so much of the mean step is told.
@@ -45,7 +52,9 @@ def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
 
 
 def _is_sure(one: Finding) -> bool:
-    return not one.at_most and not is_no_fault(one) and ((one.low_ms or 0.0) > 0 or is_certain(one))
+    """Tell whether it is a fault for sure: what taking ready batches over costs is none."""
+    fault = not one.at_most and not is_no_fault(one) and not is_of_resting_workers(one)
+    return fault and ((one.low_ms or 0.0) > 0 or is_certain(one))
 
 
 def _is_the_same(one: Finding, found: Finding) -> bool:
