@@ -13,6 +13,8 @@ from tests.fuzz.subjects import Subject
 
 FAILURES = Path("fuzz-failures")
 LIMIT_S, LIMIT_KB = 10.0, 1_000_000
+#: What a process holds that has loaded no more than the product.
+OWN_KB = 250_000
 
 
 def input_of(subject: Subject, number: int) -> tuple[str, bytes]:
@@ -33,13 +35,17 @@ def keep(kind: str, number: int, name: str, data: bytes) -> Path:
 def run_cases(kind: str, subject: Subject, first: int, count: int) -> Figures:
     """Run so many cases of one kind in this process, the seeds in turn."""
     figures = Figures(kind, first)
+    held_kb = max(0, _resident_kb() - OWN_KB)
     for number in range(first, first + count):
-        figures.add(run_case(kind, subject, number))
+        figures.add(run_case(kind, subject, number, held_kb))
     return figures
 
 
-def run_case(kind: str, subject: Subject, number: int) -> Outcome:
-    """Run one case; what ends with anything but an exit code, or takes more than a limit, is kept."""
+def run_case(kind: str, subject: Subject, number: int, held_kb: int = 0) -> Outcome:
+    """Run one case; what ends with anything but an exit code, or takes more than a limit, is kept.
+
+    `held_kb`: what the process held before the first of them beyond its own, as other tests' traces, is none of theirs.
+    """
     name, data = input_of(subject, number)
     _forget_peak()
     began, code, why = time.process_time(), None, ""
@@ -52,7 +58,7 @@ def run_case(kind: str, subject: Subject, number: int) -> Outcome:
             why = str(defect)
         except Exception:  # noqa: BLE001 - this is what is looked for
             why = traceback.format_exc()
-    outcome = Outcome(number, code, len(data), time.process_time() - began, _peak_kb(), why)
+    outcome = Outcome(number, code, len(data), time.process_time() - began, _peak_kb() - held_kb, why)
     if outcome.cpu_s > LIMIT_S:
         outcome.why = why or f"{outcome.cpu_s:.1f} s of CPU"
     if outcome.peak_kb > LIMIT_KB:
@@ -68,8 +74,16 @@ def _forget_peak() -> None:
 
 
 def _peak_kb() -> int:
+    return _of_status("VmHWM:") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _resident_kb() -> int:
+    return _of_status("VmRSS:")
+
+
+def _of_status(name: str) -> int:
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(name):
                 return int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 0
