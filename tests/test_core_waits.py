@@ -22,6 +22,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import worth_telling
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.run import _add_own_threads
+from scalescope.scaling.verdicts.step_rows.core_waits import core_waits
 from scalescope.scaling.verdicts.step_rows.steady import add_steps
 from scalescope.train.script.own_threads import OwnThreads
 from tests.report_samples import run_answer
@@ -183,6 +184,21 @@ def test_waits_that_are_few_or_of_a_part_of_the_run_or_of_hosts_alone_are_no_fin
     run.activity = activity  # type: ignore[assignment]
     keep(run, [STALL])
     assert [one.code for one in run.findings] == ["host_stall"] and "core" not in run_verdict(run).headline
+
+
+def test_waits_that_came_and_stayed_are_told_though_steps_wait_for_30_ms_and_for_100() -> None:
+    """Beside another process from step 22 on *rank 0 costs 13.5 ms, and no window shows why* was said of two
+    ranks that waited for 10 ms in each step, and then for 24 to 132.
+    """
+    then = [24, 72, 58, 65, 77, 65, 99, 70, 88, 55, 132, 83, 82, 67, 36, 28, 6, 80, 80, 39, 35, 27]
+    waits = [[8.0 + step % 5, 9.0] for step in range(17)] + [[float(ms), 0.8 * ms] for ms in then]
+    found = core_waits(steady := [one for one in rows(waits) if one.phase == "steady"], steady, set())
+    assert found is not None and found.since is not None and found.since.step == 18
+    assert found.since.before_ms < 12 and found.since.after_ms > 60
+    order = np.random.default_rng(5).permutation(len(waits)).tolist()
+    mixed = [one for one in rows([waits[at] for at in order]) if one.phase == "steady"]
+    other = core_waits(mixed, mixed, set())
+    assert other is not None and other.since is None
 
 
 def test_what_is_known_of_who_has_the_cores_is_said() -> None:

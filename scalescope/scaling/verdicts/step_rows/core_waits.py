@@ -21,7 +21,7 @@ from scalescope.scaling.verdicts.step_rows.late import half_by_stretches
 _LEAST = 8
 #: A rank is named whose waits are so many times those of any other.
 _ALONE = 2.0
-#: A level is of so many steps at least, and so many of a level's steps are nearer to it than to the other one.
+#: A level is of so many steps at least, and so many of them wait longer than as many of the other one's.
 _LEAST_LEVEL, _OF_A_LEVEL = 5, 0.9
 
 
@@ -63,8 +63,9 @@ def core_waits(steady: Sequence[StepRow], rows: Sequence[StepRow], profiled: Set
 def _since(rows: Sequence[StepRow]) -> CoresTaken | None:
     """Return from which step on ranks wait for cores far longer, or less, than before; None where they do alike.
 
-    Others came, or went, and stayed. Nearly all steps on each side are nearer its median than the other one's: steps
-    that wait now and then have no such place.
+    Others came, or went, and stayed. Nearly all steps on one side wait longer than nearly all on the other, by however
+    much: who shares a core with another waits for 30 ms in one step and for 100 in the next. Steps that wait now and
+    then have no such place.
     """
     in_order = sorted(rows, key=lambda row: row.step)
     waits = np.array([waited_ms(row) or 0.0 for row in in_order])
@@ -78,9 +79,8 @@ def _since(rows: Sequence[StepRow]) -> CoresTaken | None:
     step_ms = statistics.median(row.length_ms for row in in_order)
     if abs(after - before) < WAITS_FOR_CORES * step_ms:
         return None
-    middle = (before + after) / 2
-    sides = ((waits[:at] > middle) == (before > middle), (waits[at:] > middle) == (after > middle))
-    if min(float(side.mean()) for side in sides) < _OF_A_LEVEL:
+    less, more = (waits[:at], waits[at:]) if before < after else (waits[at:], waits[:at])
+    if float((more > np.quantile(less, _OF_A_LEVEL)).mean()) < _OF_A_LEVEL:
         return None
     return CoresTaken(step=in_order[at].step, before_ms=before, after_ms=after)
 
