@@ -38,6 +38,7 @@ from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import (
     has_upper_end,
     is_all_of_it,
+    is_by_hand,
     is_certain,
     is_counted,
     is_hiding_on_cores,
@@ -85,9 +86,7 @@ class Lead:
 
 
 def cost(finding: Finding) -> str:
-    """Return what a finding costs: `3.6 ms (3.1 ms to 4.1 ms)`, `at most 6.0 ms`, `at least` as much, or between which
-    ends it lies; "" where that is not told.
-    """
+    """Return what a finding costs, `3.6 ms (3.1 ms to 4.1 ms)`, at most or at least, or between what; "": not told."""
     if finding.ms is None:
         return ""
     if finding.at_most:
@@ -112,8 +111,8 @@ def name(finding: Finding) -> str:
     """Return what costs, in the words of its code, or of what is known of it."""
     if finding.ranks and finding.code == "own_work":
         return "work of their own"
-    if is_wait_for_cores(finding):
-        return "waits for cores"
+    if (waits := is_wait_for_cores(finding)) or is_by_hand(finding):
+        return "waits for cores" if waits else "updating by hand"
     if is_of_several(finding) and finding.code in _OF_HOSTS:
         return _OF_HOSTS[finding.code]
     return CODES[finding.code].name
@@ -406,8 +405,7 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
 
 def todo_elsewhere(finding: Finding) -> str:
     """Return what does it in a loop of the reader's own."""
-    several = bool(finding.ranks) or is_of_several(finding)
-    return cure_elsewhere(finding.remedy, several) if finding.remedy is not None else ""
+    return cure_elsewhere(finding.remedy, bool(finding.ranks) or is_of_several(finding)) if finding.remedy else ""
 
 
 def more_steps(findings: Sequence[Finding]) -> str:
