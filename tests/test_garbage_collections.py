@@ -19,6 +19,8 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.finding.figures import EVERY, GARBAGE, IN_STEPS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.findings.containment import _is_recorded
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.train.measure.tracing.garbage import GarbageWatch
@@ -146,3 +148,13 @@ def test_a_host_that_lost_its_lead_to_them_is_not_starved_in_the_job_s_own_steps
     starved = Finding(code="host_starved", rank=0, ms=4.4, low_ms=0.2, high_ms=5.4, fraction=0.2, backed="replay")
     assert len(without_recurring([starved], run)) == kept
     assert without_recurring([replace(starved, rank=1)], run), "whose steps do not recur"
+
+
+def test_collections_that_were_recorded_are_no_interruptions_of_their_host() -> None:
+    """On a machine of many jobs a rank that collects garbage in each step was told as one that lacks its core alone."""
+    row = EvidenceRow(kind="figure", name=GARBAGE, ms=12.0)
+    collects = Candidate(code="host_stall", rank=1, evidence=(row,))
+    stalls = Candidate(code="host_stall", rank=1)
+    for rank, told in ((1, True), (0, False)):
+        starved = Candidate(code="host_starved", rank=rank)
+        assert _is_recorded(collects, starved) is told and not _is_recorded(stalls, starved)

@@ -7,6 +7,7 @@ wait. What all of them bring together has to be dealt out with that in mind (`pr
 from collections.abc import Sequence
 
 from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.figures import GARBAGE
 from scalescope.scaling.finding.kinds import is_counted
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, gained_ms
 from scalescope.scaling.replay.change import Change
@@ -55,9 +56,10 @@ def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
 
 def _is_recorded(part: Candidate, whole: Candidate) -> bool:
     """Whether a host's own records name one cause of its gaps, and the other is that it is interrupted: whatever that
-    takes out of its gaps, it makes no host compile.
+    takes out of its gaps, it makes no host compile, and none collect garbage.
     """
-    return part.code in _RECORDED and whole.code == "host_starved" and part.rank == whole.rank is not None
+    recorded = part.code in _RECORDED or any(row.name == GARBAGE for row in part.evidence)
+    return recorded and whole.code == "host_starved" and part.rank == whole.rank is not None
 
 
 def _is_one_cause(copies: Candidate, waits: Candidate) -> bool:
