@@ -5,33 +5,26 @@ batch that they prepare: what a network without gradients computes there looks a
 is, a step has it, and is longer by at least that: without it two jobs' steps were shorter by 1.2 to 2 times as much.
 """
 
-import statistics
 from collections.abc import Iterator
 
 from scalescope.scaling.finding.figures import PREPARING
 from scalescope.scaling.finding.finding import Remedy
-from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene, gained_ms
+from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.computing.tally import Tally
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
 #: From this share of the step on it is told, by itself.
 _MUCH = 0.03
-#: Of a rank, or a step, that prepares less than this share of what the others do, it is not usual.
-_ALIKE = 0.5
 
 
 def batch_preparation(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks' loops compute between the batch and the forward pass, for much of the step."""
     graph = scene.replayer.graph
-    numbers, ranks = set(graph.step_numbers), scene.side.ranks
-    own: dict[int, dict[int, float]] = {rank: dict.fromkeys(numbers, 0.0) for rank in ranks}
-    tally = Tally(ranks, numbers)
-    for at in graph.preparing:
-        node = graph.activities[at]
-        if node.rank in own and node.step in numbers:
-            own[node.rank][node.step] += tally.add(node.name, node)
-    if not graph.preparing or not _is_usual(own):
+    tally = Tally(scene.side.ranks, set(graph.step_numbers))
+    for node in (graph.activities[at] for at in graph.preparing):
+        tally.add(node.name, node)
+    if not tally.is_alike():
         return
     removals = (Removal("preparing"),)
     if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
@@ -43,12 +36,3 @@ def batch_preparation(scene: Scene) -> Iterator[Candidate]:
         remedy=Remedy(cure="prepare_ahead"),
         at_least=True,
     )
-
-
-def _is_usual(own: dict[int, dict[int, float]]) -> bool:
-    """Tell whether all ranks prepare about as much, in most of the steps: a validation pass stands before a few."""
-    typical = {rank: statistics.median(steps.values()) for rank, steps in own.items()}
-    if min(typical.values()) < _ALIKE * max(typical.values()):
-        return False
-    usual = [took >= _ALIKE * typical[rank] > 0 for rank, steps in own.items() for took in steps.values()]
-    return sum(usual) >= MOST_STEPS * len(usual)

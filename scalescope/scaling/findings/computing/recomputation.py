@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding.figures import RECOMPUTED
 from scalescope.scaling.finding.finding import Remedy
-from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene, gained_ms
+from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.computing.tally import Tally
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -24,15 +24,10 @@ _LAUNCHES = 0.1
 def recomputation(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks run parts of the forward pass again, for much of the step."""
     graph, on_cpu = scene.replayer.graph, scene.replayer.on_cpu
-    numbers, ranks = set(graph.step_numbers), scene.side.ranks
-    found: set[tuple[int, int]] = set()  # ranks and steps
-    tally = Tally(ranks, numbers)
-    for at in graph.recomputed:
-        node = graph.activities[at]
-        if node.rank in ranks and node.step in numbers:
-            found.add((node.rank, node.step))
-            tally.add(node.name if on_cpu else kind_of(node.name), node)
-    if not found or any(sum((rank, step) in found for step in numbers) < MOST_STEPS * len(numbers) for rank in ranks):
+    tally = Tally(scene.side.ranks, set(graph.step_numbers))
+    for node in (graph.activities[at] for at in graph.recomputed):
+        tally.add(node.name if on_cpu else kind_of(node.name), node)
+    if not tally.is_of_all():
         return
     change = Change(without=(Removal("recomputed"),))
     if gained_ms(scene.replayer, change) < _MUCH * scene.step_ms:

@@ -1,29 +1,54 @@
 """What activities of all ranks take and how often they come, by name: the evidence of what all ranks compute alike."""
 
+import statistics
 from collections.abc import Collection, Mapping
 from typing import Literal
 
 from scalescope.scaling.finding.finding import EvidenceRow
+from scalescope.scaling.findings.candidate import MOST_STEPS
 from scalescope.scaling.replay.graph import Activity
 
 #: So many names are told, if each takes this share of all of it.
 _NAMED, _WORTH_NAMING = 3, 0.1
+#: A rank that takes less than this share of what another does, or a step of what its rank's others do, is unlike them.
+_ALIKE = 0.5
 
 
 class Tally:
-    """Activities added up by name, a step of the mean rank."""
+    """Activities of some ranks' steps, added up by name, a step of the mean rank; those of others are passed over."""
 
     def __init__(self, ranks: Collection[int], steps: Collection[int]) -> None:
         self._scale = max(1, len(ranks) * len(steps))
         self._ms: dict[str, float] = {}
         self._calls: dict[str, float] = {}
+        self._own: dict[int, dict[int, float]] = {rank: dict.fromkeys(steps, 0.0) for rank in ranks}
+        self._seen: set[tuple[int, int]] = set()  # ranks and steps
 
     def add(self, name: str, node: Activity) -> float:
-        """Take an activity under a name; return what it takes, ms."""
+        """Take an activity under a name; return what it takes, ms, or 0 of one that is passed over."""
+        if node.step not in self._own.get(node.rank, {}):
+            return 0.0
         took_ms = (node.traced_end - node.traced_start) / 1e6
         self._ms[name] = self._ms.get(name, 0.0) + took_ms / self._scale
         self._calls[name] = self._calls.get(name, 0.0) + 1 / self._scale
+        self._own[node.rank][node.step] += took_ms
+        self._seen.add((node.rank, node.step))
         return took_ms
+
+    def is_of_all(self) -> bool:
+        """Tell whether all ranks have any of it, in most of the steps."""
+        return bool(self._seen) and all(
+            sum((rank, step) in self._seen for step in steps) >= MOST_STEPS * len(steps)
+            for rank, steps in self._own.items()
+        )
+
+    def is_alike(self) -> bool:
+        """Tell whether all ranks have about as much of it, in most of the steps: a validation pass has it in a few."""
+        typical = {rank: statistics.median(steps.values()) for rank, steps in self._own.items() if steps}
+        if not typical or min(typical.values()) < _ALIKE * max(typical.values()):
+            return False
+        usual = [took >= _ALIKE * typical[rank] > 0 for rank, steps in self._own.items() for took in steps.values()]
+        return sum(usual) >= MOST_STEPS * len(usual)
 
     def rows(self, figure: str, kind: Literal["activity", "operator"]) -> tuple[EvidenceRow, ...]:
         """Return all of it as a figure, and the names that take most of it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding.figures import UNUSED_FORWARD
 from scalescope.scaling.finding.finding import Remedy
-from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene, gained_ms
+from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.computing.tally import Tally
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -20,15 +20,10 @@ _MUCH = 0.03
 def unused_forward(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks' forward passes compute what leads to no gradient, for much of the step."""
     graph = scene.replayer.graph
-    numbers, ranks = set(graph.step_numbers), scene.side.ranks
-    found: set[tuple[int, int]] = set()  # ranks and steps
-    tally = Tally(ranks, numbers)
-    for at in graph.unused:
-        node = graph.activities[at]
-        if node.rank in ranks and node.step in numbers:
-            found.add((node.rank, node.step))
-            tally.add(node.name, node)
-    if not found or any(sum((rank, step) in found for step in numbers) < MOST_STEPS * len(numbers) for rank in ranks):
+    tally = Tally(scene.side.ranks, set(graph.step_numbers))
+    for node in (graph.activities[at] for at in graph.unused):
+        tally.add(node.name, node)
+    if not tally.is_of_all():
         return
     removals = (Removal("unused"),)
     if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
