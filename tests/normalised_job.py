@@ -3,8 +3,6 @@
 torchrun --standalone --nproc-per-node 2 -m tests.normalised_job OUT CASE …   (tests/data/normalised was made so)
 """
 
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from torch.distributed.nn.functional import all_reduce
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.small_traces import record_steps
+from tests.small_traces import record_cases, record_steps
 
 STEPS, BATCH, CHANNELS, SIDE, GROUPS, LAYERS, EPS = 5, 8, 32, 48, 4, 4, 1e-5
 
@@ -160,14 +158,5 @@ def traced(step: Callable[[], None], out: Path) -> None:
     record_steps(out / f"rank{dist.get_rank()}.json", step, STEPS)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    os.sched_setaffinity(0, {dist.get_rank() % (os.cpu_count() or 1)})
-    for case in sys.argv[2:]:
-        record(case, Path(sys.argv[1]))
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    record_cases(record)

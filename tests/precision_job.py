@@ -3,8 +3,6 @@
 torchrun --standalone --nproc-per-node 2 -m tests.precision_job OUT CASE …   (tests/data/precisions was made so)
 """
 
-import os
-import sys
 from pathlib import Path
 
 import torch
@@ -12,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.small_traces import record_steps
+from tests.small_traces import record_cases, record_steps
 
 STEPS, BATCH, WIDTH, LAYERS = 5, 4096, 128, 3
 CASES = (
@@ -66,14 +64,5 @@ def record(case: str, out: Path) -> None:
     record_steps(out / case / f"rank{rank}.json", step, STEPS, shapes=True)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    os.sched_setaffinity(0, {dist.get_rank() % (os.cpu_count() or 1)})
-    for case in sys.argv[2:] or CASES:
-        record(case, Path(sys.argv[1]))
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    record_cases(record, CASES)

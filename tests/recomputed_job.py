@@ -4,8 +4,6 @@ torchrun --standalone --nproc-per-node N -m tests.recomputed_job OUT CASE …   
 N of 1 for `one` and of 2 for the others)
 """
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.small_traces import record_steps
+from tests.small_traces import record_cases, record_steps
 
 STEPS, CHANNELS, SIDE = 5, 16, 24
 CASES = (
@@ -85,14 +83,5 @@ def record(case: str, out: Path) -> None:
     record_steps(out / case / f"rank{rank}.json", step, STEPS)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    os.sched_setaffinity(0, {dist.get_rank() % (os.cpu_count() or 1)})
-    for case in sys.argv[2:] or CASES:
-        record(case, Path(sys.argv[1]))
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    record_cases(record, CASES)

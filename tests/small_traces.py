@@ -2,9 +2,13 @@
 
 import gzip
 import json
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 _SHAPES, _NUMBERS = ("Input Dims", "Input type"), ("Sequence number", "Fwd thread id")
@@ -34,3 +38,13 @@ def record_steps(
     packed = gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), 9, mtime=0)
     file.with_suffix(".json.gz").write_bytes(packed)
     file.unlink()
+
+
+def record_cases(record: Callable[[str, Path], None], cases: Sequence[str] = ()) -> None:
+    """Record the cases that a job's arguments name behind the folder for them, or all: a core and a thread a rank."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    os.sched_setaffinity(0, {dist.get_rank() % (os.cpu_count() or 1)})
+    for case in sys.argv[2:] or cases:
+        record(case, Path(sys.argv[1]))
+    dist.destroy_process_group()

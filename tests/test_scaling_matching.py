@@ -55,6 +55,15 @@ def one(start: int, end: int, **more: object) -> RankCollective:
     return RankCollective(start=start, end=end, **(reported | more))  # type: ignore[arg-type]
 
 
+def waits_of_three(spans: dict[int, tuple[int, int]], **more: object) -> tuple[dict[int, int], dict[int, int]]:
+    """Return whom each of three ranks waits for in one collective of theirs, and for how long."""
+    of_three = {"group_ranks": (0, 1, 2), "group_size": 3, **more}
+    ranks = {rank: [one(start, end, **of_three)] for rank, (start, end) in spans.items()}
+    wait = wait_of(Match(group="0", group_size=3, members=dict.fromkeys(ranks, 0)), ranks)
+    assert wait is not None
+    return dict(wait.awaited), {rank: wait.ready[rank] - spans[rank][0] for rank in ranks}
+
+
 def test_ranks_share_one_object_for_the_ranks_of_a_group_whatever_they_change_between() -> None:
     world, pair = tuple(range(1000)), (0, 1)
     ranks = [[one(0, 1, group_ranks=(*members,)) for members in (world, pair, world, ())] for _ in range(3)]
@@ -96,11 +105,7 @@ def test_a_broadcast_whose_root_no_trace_tells_is_split_by_who_came_before_the_e
     operation: str, spans: dict[int, tuple[int, int]], awaited: dict[int, int], waiting: dict[int, int]
 ) -> None:
     """Without record_shapes nobody says which rank sends DDP's buffers."""
-    three: dict[str, object] = {"operation": operation, "elements": None, "group_ranks": (0, 1, 2), "group_size": 3}
-    ranks = {rank: [one(span[0], span[1], **three)] for rank, span in spans.items()}
-    wait = wait_of(Match(group="0", group_size=3, members=dict.fromkeys(ranks, 0)), ranks)
-    assert wait is not None and wait.awaited == awaited
-    assert {rank: wait.ready[rank] - spans[rank][0] for rank in ranks} == waiting
+    assert waits_of_three(spans, operation=operation, elements=None) == (awaited, waiting)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +123,7 @@ def test_who_sends_in_a_scatter_or_a_gather_waits_for_who_receives_unless_it_is_
     """A rank that scattered the gradients of gathered features over gloo waited 25 ms a step for one that slept:
     36.5 ms of transfer, and 3.1 ms of waiting, stood in the table beneath a sentence that named the sleep.
     """
-    rooted: dict[str, object] = {"operation": operation, "root": 0, "group_ranks": (0, 1, 2), "group_size": 3}
-    ranks = {rank: [one(span[0], span[1], **rooted)] for rank, span in spans.items()}
-    wait = wait_of(Match(group="0", group_size=3, members=dict.fromkeys(ranks, 0)), ranks)
-    assert wait is not None and wait.awaited == awaited
-    assert {rank: wait.ready[rank] - spans[rank][0] for rank in ranks} == waiting
+    assert waits_of_three(spans, operation=operation, root=0) == (awaited, waiting)
 
 
 @pytest.mark.parametrize("operation", ["gather", "scatter"])
