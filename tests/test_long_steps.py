@@ -15,6 +15,7 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.answer_steps import CoreWaits
+from scalescope.scaling.finding.figures import WORKERS_CORES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
@@ -266,6 +267,17 @@ def test_few_long_steps_come_behind_what_each_step_costs_and_before_bounds() -> 
     assert ": 2 of 42 steps (19 and 39) take 310.0 ms longer than the others: 14.8 ms a step in the mean" in first
     assert "of the 104.6 ms mean step. No window shows why, nor do so few show how often they come." in first
     assert ": 1 of 42 steps (19) takes 40" in run_verdict(told("gpu", [], seldom({19: 400.0}))).headline
+
+
+def test_what_taking_ready_batches_over_costs_comes_behind_few_long_steps() -> None:
+    """*Loading data costs 4.0 ms* of 110.8 led a job that validated in two of 36 steps, which cost 6.5 ms a step."""
+    steps = told("gpu", None, seldom({19: 316.0, 39: 300.0}))
+    for cores, first in ((0.07, "unsteady"), (1.2, "data_loading")):
+        workers = (EvidenceRow(kind="figure", name="ranks", value=2.0),
+                   EvidenceRow(kind="figure", name=WORKERS_CORES, value=cores))  # fmt: skip
+        loads = Finding(code="data_loading", ms=9.0, low_ms=8.0, high_ms=10.0, backed="replay", evidence=workers,
+                        remedy=Remedy(cure="load_faster"))  # fmt: skip
+        assert with_long_steps([loads], steps)[0].code == first
 
 
 def test_few_long_steps_behind_a_sure_cause_are_told_with_what_the_profiled_one_does() -> None:
