@@ -3,8 +3,9 @@
     torchrun --standalone --nproc-per-node 2 benchmarks/own_loop.py make OUT [--job unet] [--size large] [--only own]
     python benchmarks/own_loop.py check OUT
 
-A recommendation model (embedding tables, an interaction, products) under DDP, or the U-Net of own_unet.py, none of the
-jobs of `scalescope train`: `small` is bound by its hosts on an H100, `large` by its devices. `make` first runs
+A recommendation model (embedding tables, an interaction, products) under DDP, the U-Net of own_unet.py, or the tagger
+of own_tagger.py, whose causes are habits of its author and need one rank only; none of the jobs of `scalescope train`.
+`small` is bound by its hosts on an H100, `large` by its devices. `make` first runs
 stretches of each cause with it and without in turns, untraced; OUT/truth_JOB_SIZE.json has the difference of
 neighbours, in ms a step. Then each cause's steps run once more under `profile_steps`, into OUT/runs/JOB_SIZE_CAUSE.
 `check` analyses these, and prints the truth beside the first sentence.
@@ -30,6 +31,10 @@ CAUSES = {
     "unet": (
         "none", "rows", "own", "gather", "double", "checkpoint", "slow_workers", "collector", "sleep_one",
         "statistics", "recompute", "items", "metric", "average", "small_buckets", "preview",
+    ),
+    "tagger": (
+        "none", "single", "update_by_hand", "average", "clip_by_hand", "norm_by_hand", "double", "full_precision",
+        "unused", "decode",
     ),
 }  # fmt: skip
 #: Untraced stretches a cause, of so many steps; of what comes every so often, of more.
@@ -122,6 +127,12 @@ def _unet(size: str, causes: list[str]) -> Any:
     from own_unet import Unet
 
     return Unet(size, _device(), causes)
+
+
+def _tagger(size: str, causes: list[str]) -> Any:
+    from own_tagger import TaggerJob
+
+    return TaggerJob(size, _device(), causes)
 
 
 def _recommender(size: str, _: list[str]) -> Any:
@@ -254,7 +265,7 @@ def _recommender(size: str, _: list[str]) -> Any:
     return Job()
 
 
-JOBS: dict[str, Callable[[str, list[str]], Any]] = {"recommender": _recommender, "unet": _unet}
+JOBS: dict[str, Callable[[str, list[str]], Any]] = {"recommender": _recommender, "unet": _unet, "tagger": _tagger}
 
 
 def check(out: Path, say: Callable[[str], None] = print) -> int:
@@ -275,11 +286,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("make", "check"))
     parser.add_argument("out", type=Path)
-    parser.add_argument("--job", choices=("recommender", "unet"), default="recommender")
+    parser.add_argument("--job", choices=tuple(CAUSES), default="recommender")
     parser.add_argument("--size", choices=("small", "large"), default="small")
     parser.add_argument(
         "--only",
-        help=f"make: of the job's: recommender {','.join(CAUSES['recommender'])}; unet {','.join(CAUSES['unet'])}",
+        help=f"make: of the job's: {'; '.join(f'{job} ' + ','.join(causes) for job, causes in CAUSES.items())}",
     )
     parser.add_argument("--minutes", type=float, default=4, help="make: measure no further cause after half of them")
     given = parser.parse_args()
