@@ -1,9 +1,11 @@
 """What torch's own operators give back of updates that a loop over parameters writes out: optimizers, averages, norms.
 
     torchrun --nproc-per-node 2 benchmarks/by_hand.py [--rounds 15]
+    python benchmarks/by_hand.py --device cuda
 
 On each rank, a core each, the ways run in turns behind a forward and a backward pass of the same model, all ranks at
-once; the median of what each takes of its core counts. `scalescope` prices such loops by the share
+once; the median of what each takes of its core counts. On a GPU the shortest counts, apart for the device and for the
+host that launches; norms that are read there wait, and are left out. `scalescope` prices such loops by the share
 (docs/method/findings.md).
 """
 
@@ -15,6 +17,7 @@ from itertools import pairwise
 
 import torch
 import torch.distributed as dist
+from device_times import given_back, shortest_in_turns
 from torch import Tensor, nn
 
 Update = Callable[[], None]
@@ -42,11 +45,11 @@ class Layers(nn.Module):
 class Tokens(nn.Module):
     """A transformer: matrices, with a norm and a bias beside each."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 256, layers: int = 3) -> None:
         super().__init__()
-        self.embed = nn.Embedding(2000, 256)
-        layer = nn.TransformerEncoderLayer(256, 4, 768, batch_first=True, dropout=0.0)
-        self.layers = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+        self.embed = nn.Embedding(2000, width)
+        layer = nn.TransformerEncoderLayer(width, 4, 3 * width, batch_first=True, dropout=0.0)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(self.embed(x))  # type: ignore[no-any-return]
@@ -69,6 +72,14 @@ MODELS: tuple[tuple[Callable[[], nn.Module], Callable[[], Tensor]], ...] = (
     (Layers, lambda: torch.randn(8, 3, 48, 48)),
     (Tokens, lambda: torch.randint(2000, (4, 32))),
     (Tables, lambda: torch.randint(20_000, (256, 2))),
+)
+
+
+#: Many small parameters, and as many as a GPU trains: 25 and 65 million.
+ON_GPUS: tuple[tuple[Callable[[], nn.Module], Callable[[], Tensor]], ...] = (
+    MODELS[0],
+    (lambda: Tokens(768, 4), MODELS[1][1]),
+    (lambda: Tokens(1024, 6), MODELS[1][1]),
 )
 
 
@@ -179,10 +190,35 @@ def shares(rounds: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
     return by_hand, as_torch, 1 - as_torch / by_hand
 
 
+def of_device(rounds: int) -> None:
+    """Print what torch's own operators give back on a GPU."""
+    print(
+        "parameters\tby_hand\tas_torch\tby_hand_ms\tas_torch_ms\tgiven_back\tby_hand_host_ms\tas_torch_host_ms\thost_back"
+    )
+    for kind, inputs in ON_GPUS:
+        model, x = kind().cuda(), inputs().cuda()
+        model(x).square().mean().backward()
+        size = f"{len(list(model.parameters()))} of {sum(one.numel() for one in model.parameters()) / 1e6:.1f} million"
+        loops = Loops(model)
+        single = torch.optim.AdamW(loops.own, lr=LR, foreach=False, fused=False)
+        adam_by_torch = no_result(single.step)
+        adam_by_torch.__name__ = "single"
+        with torch.no_grad():
+            for by_hand, as_torch in ((adam_by_torch, no_result(loops.fused_adam.step)), *loops.pairs()):
+                if "clipping" not in by_hand.__name__:
+                    own, other = shortest_in_turns([by_hand, as_torch], rounds)
+                    names = f"{by_hand.__name__}\t{as_torch.__name__}"
+                    print(f"{size}\t{names}\t{given_back(own, other)}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
+    if args.device == "cuda":
+        of_device(args.rounds)
+        return
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")

@@ -1,8 +1,9 @@
-"""What float32 gives back of what operators take in float64 on a core, forwards and backwards.
+"""What float32 gives back of what operators take in float64 on a core or a GPU, forwards and backwards.
 
-    python benchmarks/wider_numbers.py [--rounds 15]
+    python benchmarks/wider_numbers.py [--rounds 15] [--device cuda]
 
-Both run in turns on one thread, and the shortest round of each counts. `scalescope` says by the share what a job that
+Both run in turns on one thread, and the shortest round of each counts; on a GPU, of inputs 16 times as large, what its
+kernels take. `scalescope` says by the share what a job that
 computes in float64 on all its ranks may save (docs/method/findings.md).
 """
 
@@ -12,10 +13,15 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from device_times import shortest_in_turns
 from torch import Tensor
 from torch.nn import functional
 
 Pass = Callable[[Tensor, Tensor], Tensor]
+
+
+#: A GPU's inputs have so many times the rows.
+_LARGER = 16
 
 
 def convolution(x: Tensor, weight: Tensor, stride: int = 1, groups: int = 1) -> Tensor:
@@ -45,13 +51,17 @@ CASES: dict[str, tuple[Pass, tuple[int, ...], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
+def backwards(run: Pass, x: Tensor, weight: Tensor) -> None:
+    run(x, weight).sum().backward()
+
+
 def shortest_ms(run: Pass, x: dict[torch.dtype, Tensor], weight: dict[torch.dtype, Tensor], rounds: int) -> list[float]:
     """Return the shortest pass in each type, the types in turns, ms."""
     found = dict.fromkeys(x, float("inf"))
     for _ in range(rounds + 2):
         for dtype in x:
             begin = time.perf_counter()
-            run(x[dtype], weight[dtype]).sum().backward()
+            backwards(run, x[dtype], weight[dtype])
             found[dtype] = min(found[dtype], 1e3 * (time.perf_counter() - begin))
     return list(found.values())
 
@@ -59,14 +69,23 @@ def shortest_ms(run: Pass, x: dict[torch.dtype, Tensor], weight: dict[torch.dtyp
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    for name, (run, *shapes) in CASES.items():
+    for name, (run, first, second) in CASES.items():
+        of_input = (_LARGER * first[0], *first[1:]) if args.device == "cuda" else first
         x, weight = (
-            {dtype: torch.rand(shape, dtype=dtype, requires_grad=True) for dtype in (torch.float64, torch.float32)}
-            for shape in shapes
+            {
+                dtype: torch.rand(shape, dtype=dtype, device=args.device, requires_grad=True)
+                for dtype in (torch.float64, torch.float32)
+            }
+            for shape in (of_input, second)
         )
-        wide, narrow = shortest_ms(run, x, weight, rounds)
+        if args.device == "cuda":
+            runs = [partial(backwards, run, x[dtype], weight[dtype]) for dtype in x]
+            (wide, _), (narrow, _) = shortest_in_turns(runs, args.rounds)
+        else:
+            wide, narrow = shortest_ms(run, x, weight, args.rounds)
         print(f"{name:36s} {wide:8.2f} ms {narrow:8.2f} ms, which gives back {1 - narrow / wide:.2f}")
 
 

@@ -1,9 +1,10 @@
 """What a built-in normalisation gives back of one that is written out in single operators, forwards and backwards.
 
-    python benchmarks/written_out.py [--threads 1] [--rounds 9]
+    python benchmarks/written_out.py [--threads 1] [--rounds 9] [--device cuda]
 
 Each way of writing it and the built-in one run in turns, on one core unless told otherwise, and the shortest round of
-each counts. `scalescope` prices normalisation that is written out by the share (docs/method/findings.md).
+each counts; on a GPU apart for the device and for the host that launches. `scalescope` prices normalisation that is
+written out by the share (docs/method/findings.md).
 """
 
 import argparse
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
+from device_times import given_back, shortest_in_turns
 from torch import Tensor
 from torch.nn import functional
 
@@ -115,13 +117,44 @@ def took_ms(norm: Norm, x: Tensor, times: int) -> float:
     return (time.perf_counter() - begun) / times * 1e3
 
 
+def passes(norm: Norm, x: Tensor) -> Callable[[], None]:
+    """Return a pass forwards and backwards."""
+    channels = x.shape[-1] if x.dim() < 4 else x.shape[1]
+    weight = torch.ones(channels, device=x.device, requires_grad=True)
+    bias = torch.zeros(channels, device=x.device, requires_grad=True)
+    own, gradient = x.clone().requires_grad_(), torch.ones_like(x)
+
+    def run() -> None:
+        norm(own, weight, bias).backward(gradient)
+        own.grad = weight.grad = bias.grad = None
+
+    return run
+
+
+def of_device(rounds: int) -> None:
+    """Print what built-in normalisations give back on a GPU, of inputs as large as one computes at a time."""
+    print(
+        "normalisation\twritten\tinput\twritten_ms\tbuilt_in_ms\tgiven_back\twritten_host_ms\tbuilt_in_host_ms\thost_back"
+    )
+    for kind, written in WRITTEN_OUT:
+        for small in inputs_of(kind):
+            x = small.repeat(8, *[1] * (small.dim() - 1)).cuda()
+            own, built_in = shortest_in_turns([passes(written, x), passes(BUILT_IN[kind], x)], rounds)
+            shape = " x ".join(map(str, x.shape))
+            print(f"{kind}\t{written.__name__}\t{shape}\t{given_back(own, built_in)}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
+    if args.device == "cuda":
+        of_device(args.rounds)
+        return
     print("normalisation\twritten\tinput\twritten_ms\tbuilt_in_ms\tgiven_back")
     for kind, written in WRITTEN_OUT:
         for x in inputs_of(kind):
