@@ -17,6 +17,7 @@ Code = Literal[
     "unfused_normalisation",  # it is written out in operators where one would do: on CPUs, on all ranks
     "double_precision",  # what float32 would do, computed in float64: on CPUs, on all ranks
     "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
+    "metrics",  # what operators compute behind the optimizer's step, for no gradient: on CPUs, on all ranks
     "recomputation",  # the backward pass runs parts of the forward pass again, so that memory is saved: on all ranks
     "unused_forward",  # what the forward pass computes that leads to no gradient: on CPUs, on all ranks
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
@@ -54,6 +55,7 @@ Cure = Literal[
     "look_at_device",
     "load_ahead",
     "prepare_ahead",  # in the loader's processes, what the loop's thread makes of a batch
+    "measure_rarely",  # metrics, or at once
     "launch_apart",  # in a process of its own, what another thread of this one launches
     "hand_over_less",  # batches of workers that rest: it is taking them over that costs
     "keep_loader",  # what is entered anew at each epoch's begin starts its workers, and has no batch ready
@@ -129,6 +131,7 @@ COMPUTED_BY_ALL: tuple[Code, ...] = (
     "unfused_normalisation",
     "double_precision",
     "batch_preparation",
+    "metrics",
     "recomputation",
     "unused_forward",
 )

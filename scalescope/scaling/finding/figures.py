@@ -98,6 +98,7 @@ BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 #: `value`: parameters), a rank and step.
 UPDATED_BY_HAND = "updated_one_by_one"
 PREPARING = "prepared_before_forward"  # the figure of what operators make of a batch there, a rank and step
+LOOKED_AT = "looked_at_behind_update"  # … of what operators make of what a step made, behind its update
 #: The figures of what normalisation that is written out takes with its backward pass (`calls`: operators), a rank and
 #: step; and in how many chains (`calls`), of up to so many operators (`value`).
 NORMALISED, NORMALISATIONS = "normalised_by_operators", "normalisations"

@@ -17,10 +17,10 @@ from scalescope.scaling.findings.bounds.needless_exchanges import needless_excha
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.bounds.unsplit_rounds import unsplit_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.computing.batch_preparation import batch_preparation
 from scalescope.scaling.findings.computing.dearer_precision import dearer_precision
 from scalescope.scaling.findings.computing.double_precision import double_precision
 from scalescope.scaling.findings.computing.nothing import nothing
+from scalescope.scaling.findings.computing.outside_passes import batch_preparation, metrics
 from scalescope.scaling.findings.computing.recomputation import recomputation
 from scalescope.scaling.findings.computing.shared_device import shared_device
 from scalescope.scaling.findings.computing.unfused_normalisation import unfused_normalisation
@@ -74,6 +74,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     unfused_normalisation,
     double_precision,
     batch_preparation,
+    metrics,
     recomputation,
     unused_forward,
     host_bound,

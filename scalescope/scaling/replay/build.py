@@ -27,6 +27,7 @@ import numpy as np
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.rank.records.by_hand import updating
+from scalescope.scaling.rank.records.metrics import behind_updates
 from scalescope.scaling.rank.records.normalising import normalising
 from scalescope.scaling.rank.records.preparing import preparing
 from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, loaded_before_calls, that_load
@@ -108,6 +109,7 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         graph.optimizing.update(first + at for at in updating(record))
         graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
         graph.preparing.update(first + at for at in preparing(record))
+        graph.metrics.update(first + at for at in behind_updates(record))
     graph.recomputed.update(first + at for at in record.recomputed)
     graph.precisions.update((first + at, place) for at, place in enumerate(record.precisions) if place)
     graph.unused.update(first + at for at in record.unused)

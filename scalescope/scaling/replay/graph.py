@@ -149,6 +149,7 @@ class Graph:
     optimizing: set[int] = field(default_factory=set)  # … that an optimizer which is not fused runs one by one
     normalising: set[int] = field(default_factory=set)  # … that normalise where one operator would
     preparing: set[int] = field(default_factory=set)  # … that make of a batch what the network takes
+    metrics: set[int] = field(default_factory=set)  # … that look at what a step made, behind its update
     recomputed: set[int] = field(default_factory=set)  # … of the forward pass, that the backward pass runs once more
     precisions: dict[int, int] = field(default_factory=dict)  # by activity of a CPU: what it computes in, where told
     unused: set[int] = field(default_factory=set)  # … of the forward pass, that lead to no gradient

@@ -19,6 +19,7 @@ from scalescope.scaling.replay.ranks.shortened import (
     build_normalisation_in,
     compute_in_single,
     free_loading,
+    free_metrics,
     free_preparing,
     free_recomputed,
     free_unused,
@@ -51,6 +52,7 @@ What = Literal[
     "double",  # … of what computes in double precision, but for convolutions
     "double_convolutions",  # … of these
     "preparing",  # what makes of a batch what the network takes
+    "metrics",  # what looks at what a step made, behind its update
     "recomputed",  # what the backward pass runs of the forward pass once more
     "unused",  # what of the forward pass leads to no gradient
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
@@ -120,6 +122,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             compute_in_single(graph, rank, removal.share, convolved=removal.what == "double_convolutions")
         elif removal.what == "preparing":
             free_preparing(graph, rank)
+        elif removal.what == "metrics":
+            free_metrics(graph, rank)
         elif removal.what == "recomputed":
             free_recomputed(graph, rank)
         elif removal.what == "unused":

@@ -26,6 +26,7 @@ from scalescope.scaling.finding.figures import (
     FULL_PRECISION,
     INPUTS,
     LAYOUT_CONVERSIONS,
+    LOOKED_AT,
     NORMALISATIONS,
     NORMALISED,
     OTHER_KERNELS,
@@ -257,14 +258,21 @@ def double_precision(finding: Finding) -> str:
 
 
 def batch_preparation(finding: Finding) -> str:
-    row = row_of(finding, PREPARING)
+    prepares = "each rank's own thread prepares its batch, most likely: behind the loader and before the forward pass"
+    return f"{prepares} it computes{_for_what(finding, PREPARING)}"
+
+
+def metrics(finding: Finding) -> str:
+    looks = "behind the optimizer's step each rank computes what no gradient and no update needs, metrics most likely,"
+    return f"{looks}{_for_what(finding, LOOKED_AT)}"
+
+
+def _for_what(finding: Finding, figure: str) -> str:
+    """Return for how long operators compute, and which most."""
+    row = row_of(finding, figure)
     takes = f" for {milliseconds(row.ms)} a profiled step" if row is not None and row.ms is not None else ""
     most = [f"{milliseconds(one.ms or 0.0)} in {one.name}" for one in finding.evidence if one.kind == "operator"]
-    named = f" ({listing(most)})" if most else ""
-    return (
-        "each rank's own thread prepares its batch, most likely: behind the loader and before the forward pass it "
-        f"computes{takes}{named}"
-    )
+    return f"{takes} ({listing(most)})" if most else takes
 
 
 def recomputation(finding: Finding) -> str:

@@ -60,6 +60,11 @@ CURES: dict[Cure, CureText] = {
         "transforms in the dataset's __getitem__ or in collate_fn, with DataLoader(num_workers=…); what is the same in "
         "each epoch once, ahead of training; what a network that does not train makes of a batch, likewise",
     ),
+    "measure_rarely": CureText(
+        "compute metrics rarely, or at once, if that is what the ranks do there",
+        "every 50 steps, or in validation alone; one torch.bincount(classes * labels + predictions) for a confusion "
+        "matrix, no loop of Python over classes or samples; sums kept as tensors, and read at the end",
+    ),
     "launch_apart": CureText(
         "launch in one thread of the process, or let another process do what the other thread does",
         "decode in loader workers, or ahead of training; fewer and larger launches there",

@@ -113,6 +113,10 @@ IN_JAX: dict[Cure, CureText] = {
         "prepare batches in the loader's workers, if that is what the ranks do there",
         "transforms in grain's or tf.data's workers; what is the same in each epoch once, ahead of training",
     ),
+    "measure_rarely": CureText(
+        "compute metrics rarely, or at once, if that is what the ranks do there",
+        "every 50 steps, or in validation alone; within the jitted step, and read at the end",
+    ),
     "compile": CureText(
         "launch less: jit the whole step", "jax.jit around loss, gradients and update, with donated state"
     ),

@@ -67,10 +67,25 @@ def updated_by_hand(record: RankRecord) -> list[Update]:
     return [one for rows, parameters in _behind_backward(record) if (one := _update(record, rows, parameters))]
 
 
+def over_parameters(record: RankRecord) -> set[int]:
+    """Return a rank's activities of loops over parameters, whether one operator gives something back of them or not."""
+    return {
+        at
+        for rows, parameters in (_behind_backward(record) if record.activity == "cpu" else ())
+        if _is_over(Counter(record.name[at] for at in rows), parameters)
+        for at in rows
+    }
+
+
+def _is_over(often: Counter[str], parameters: int) -> bool:
+    least = max(_BY_CHANCE, _RARE * often.total())
+    rarest = min((one for one in often.values() if one > least), default=0)
+    return parameters >= _FEWEST and _AS_OFTEN * parameters <= rarest <= _NO_OFTENER * parameters
+
+
 def _update(record: RankRecord, rows: list[int], parameters: int) -> Update | None:
     often = Counter(record.name[at] for at in rows)
-    rarest = min((one for one in often.values() if one > max(_BY_CHANCE, _RARE * len(rows))), default=0)
-    if parameters < _FEWEST or not _AS_OFTEN * parameters <= rarest <= _NO_OFTENER * parameters:
+    if not _is_over(often, parameters):
         return None
     roots = any(_ROOTS.fullmatch(name) and 2 * times > parameters for name, times in often.items())
     arithmetic = {name: times for name, times in often.items() if not _ROOTS.fullmatch(name)}

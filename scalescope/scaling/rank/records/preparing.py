@@ -17,9 +17,9 @@ from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 #: Where the forward pass of a network begins that all ranks train.
 _FORWARD = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|FSDP::root_pre_forward")
 #: What else the loop's thread says that it does there: no preparation.
-_OPTIMIZER, _ZEROING = "Optimizer.step#", "Optimizer.zero_grad#"
+OPTIMIZER, ZEROING = "Optimizer.step#", "Optimizer.zero_grad#"
 #: A backward pass before the forward one: of another network, or of a micro-batch.
-_BACKWARD = re.compile(r"Backward\d*$|AccumulateGrad")
+BACKWARD = re.compile(r"Backward\d*$|AccumulateGrad")
 #: So many products, that take so much of the time, are the layers of a network, whose weights may change from step to
 #: step: a generator's, a teacher's. A filter, or a change of basis, is a product or two.
 _LAYERS, _MUCH = 4, 0.3
@@ -32,7 +32,7 @@ def preparing(record: RankRecord) -> list[int]:
     found: list[int] = []
     for begun, forward in _before_forward(record):
         own = list(_between(record, begun, forward))
-        found += [] if _is_network(record, own) else own
+        found += [] if is_network(record, own) else own
     zeroing = updating(record) if found else set()  # what sets gradients to zero there
     return [at for at in found if at not in zeroing]
 
@@ -58,12 +58,12 @@ def _before_forward(record: RankRecord) -> Iterator[tuple[int, int]]:
 def _between(record: RankRecord, begun: int, forward: int) -> Iterator[int]:
     """Yield the operators of a stretch; none where it holds more than preparation."""
     beside = [one for one in record.phases if begun < one[1] <= forward]
-    if any(name.startswith(_OPTIMIZER) for _, _, name in beside):
+    if any(name.startswith(OPTIMIZER) for _, _, name in beside):
         return  # which of what follows it belongs to the step before nothing tells
-    zeroing = [(since, until) for since, until, name in beside if name.startswith(_ZEROING)]
+    zeroing = [(since, until) for since, until, name in beside if name.startswith(ZEROING)]
     rows = range(bisect.bisect_left(record.start, begun), bisect.bisect_left(record.start, forward))
     # what travels there is a part of the step: embeddings that ranks share, or a figure
-    if any(record.kind[at] != COMPUTE or _BACKWARD.search(record.name[at]) for at in rows):
+    if any(record.kind[at] != COMPUTE or BACKWARD.search(record.name[at]) for at in rows):
         return
     for at in rows:
         start, end = record.start[at], record.end[at]
@@ -72,7 +72,8 @@ def _between(record: RankRecord, begun: int, forward: int) -> Iterator[int]:
             yield at
 
 
-def _is_network(record: RankRecord, rows: Sequence[int]) -> bool:
+def is_network(record: RankRecord, rows: Sequence[int]) -> bool:
+    """Tell whether activities in a row are the layers of a network, most likely."""
     layers = [at for at in rows if kind_of(record.name[at]) in MULTIPLYING]
     took, whole = (sum(record.end[at] - record.start[at] for at in one) for one in (layers, rows))
     return len(layers) >= _LAYERS and took > _MUCH * whole

@@ -57,6 +57,11 @@ def free_preparing(graph: Graph, rank: int) -> None:
     _take_off(graph, rank, graph.preparing, 1.0)
 
 
+def free_metrics(graph: Graph, rank: int) -> None:
+    """Let a rank look at nothing behind its steps' updates."""
+    _take_off(graph, rank, graph.metrics, 1.0)
+
+
 def free_recomputed(graph: Graph, rank: int) -> None:
     """Let a rank's backward pass find all activations kept."""
     _take_off(graph, rank, graph.recomputed, 1.0)

@@ -1,0 +1,57 @@
+"""What the loop's own thread computes outside the passes, on CPUs: before them, and behind the update; on all ranks.
+
+Before the forward pass it makes something of a batch. A loader's workers could make it beside the step before, as far
+as they find cores. Operators do not tell that it is a batch that they prepare: what a network without gradients
+computes there looks alike, if it has few layers. Whichever it is, a step has it, and is longer by at least that:
+without it two jobs' steps were shorter by 1.2 to 2 times as much.
+
+Behind the update it looks at what the step made: metrics, most likely, which no training needs in each step.
+"""
+
+from collections.abc import Collection, Iterator
+
+from scalescope.scaling.finding.figures import LOOKED_AT, PREPARING
+from scalescope.scaling.finding.finding import Remedy
+from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
+from scalescope.scaling.findings.computing.tally import Tally
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.removal import Removal
+
+#: From this share of the step on it is told, by itself.
+_MUCH = 0.03
+_PREPARING, _METRICS = (Removal("preparing"),), (Removal("metrics"),)
+
+
+def batch_preparation(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate where all ranks' loops compute between the batch and the forward pass, for much of the step."""
+    if (tally := _much(scene, scene.replayer.graph.preparing, _PREPARING)) is not None:
+        yield Candidate(
+            code="batch_preparation",
+            removals=_PREPARING,
+            evidence=tally.rows(PREPARING, "operator"),
+            remedy=Remedy(cure="prepare_ahead"),
+            at_least=True,
+        )
+
+
+def metrics(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate where all ranks' loops compute behind the update, for much of the step."""
+    if (tally := _much(scene, scene.replayer.graph.metrics, _METRICS)) is not None:
+        yield Candidate(
+            code="metrics",
+            removals=_METRICS,
+            evidence=tally.rows(LOOKED_AT, "operator"),
+            remedy=Remedy(cure="measure_rarely"),
+        )
+
+
+def _much(scene: Scene, activities: Collection[int], removals: tuple[Removal, ...]) -> Tally | None:
+    """Return what activities take, where all ranks have as much of them, in most of the steps, and it is much."""
+    graph = scene.replayer.graph
+    tally = Tally(scene.side.ranks, set(graph.step_numbers))
+    for node in (graph.activities[at] for at in activities):
+        tally.add(node.name, node)
+    if not tally.is_alike():
+        return None
+    # what is not told takes nothing from other causes either
+    return tally if gained_ms(scene.replayer, Change(without=removals)) >= _MUCH * scene.step_ms else None
