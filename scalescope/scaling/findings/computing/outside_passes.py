@@ -14,6 +14,7 @@ from scalescope.scaling.finding.figures import LOOKED_AT, PREPARING
 from scalescope.scaling.finding.finding import Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.computing.tally import Tally
+from scalescope.scaling.rank.records.element_reads import OF_A_LOOP
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
@@ -36,7 +37,15 @@ def batch_preparation(scene: Scene) -> Iterator[Candidate]:
 
 def metrics(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks' loops compute behind the update, for much of the step."""
-    if (tally := _much(scene, scene.replayer.graph.metrics, _METRICS)) is not None:
+    graph = scene.replayer.graph
+    taken = [graph.activities[at] for at in graph.metrics]
+    reading, whole = (
+        sum(node.traced_end - node.traced_start for node in nodes)
+        for nodes in ([node for node in taken if node.name in OF_A_LOOP], taken)
+    )
+    if 2 * reading > whole:
+        return  # values that are read one by one, which is told as that
+    if (tally := _much(scene, graph.metrics, _METRICS)) is not None:
         yield Candidate(
             code="metrics",
             removals=_METRICS,
