@@ -34,7 +34,7 @@ CAUSES = {
     ),
     "tagger": (
         "none", "single", "update_by_hand", "average", "clip_by_hand", "norm_by_hand", "double", "full_precision",
-        "unused", "decode",
+        "unused", "decode", "confusion",
     ),
 }  # fmt: skip
 #: Untraced stretches a cause, of so many steps; of what comes every so often, of more.
@@ -83,11 +83,11 @@ def _measured(job: Any, cause: str) -> dict[str, Any]:
         disturbed = stretch % 4 in (1, 2)
         for _ in range(_AHEAD if cause in _MADE_AHEAD else 1):
             job.train(1, disturbed and cause != "none")
-        job.wait()
+        _wait()
         since = time.perf_counter()
         for step in range(steps):
             job.train(step, disturbed and cause != "none")
-        job.wait()
+        _wait()
         taken[disturbed].append((time.perf_counter() - since) * 1e3 / steps)
     differences = [with_it - without for with_it, without in zip(taken[True], taken[False], strict=True)]
     return {
@@ -96,6 +96,16 @@ def _measured(job: Any, cause: str) -> dict[str, Any]:
         "low_ms": min(differences),
         "high_ms": max(differences),
     }
+
+
+def _wait() -> None:
+    """Let all that the ranks have launched be over."""
+    import torch
+    import torch.distributed as dist
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    dist.barrier()
 
 
 def _recorded(job: Any, label: str, cause: str) -> None:
@@ -190,11 +200,6 @@ def _recommender(size: str, _: list[str]) -> Any:
         def begin(self, cause: str) -> None:
             self.cause, self.slow_s = cause, 0.0
             self.batches = iter(DataLoader(Clicks(), batch_size=1, collate_fn=self._collate, pin_memory=cuda))
-
-        def wait(self) -> None:
-            if cuda:
-                torch.cuda.synchronize()
-            dist.barrier()
 
         def train(self, step: int, disturbed: bool) -> Tensor:
             self.optimizer.zero_grad()

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 _WORDS, _TAGS, _EPS = 8000, 24, 1e-5
 _LR, _FIRST, _SECOND, _DECAY, _KEPT = 1e-3, 0.9, 0.999, 0.01, 0.999
-_READ = 96
+_READ, _COUNTED = 96, 8
 
 
 class Habits:
@@ -104,15 +104,11 @@ class TaggerJob:
             torch.randint(0, _TAGS, shape, generator=chance).to(device),
         )
         self.cause, self.updates = "none", 0
+        self.counts = [[0.0] * _COUNTED for _ in range(_COUNTED)]
 
     def begin(self, cause: str) -> None:
         self.cause = cause
         gc.collect()
-
-    def wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        dist.barrier()
 
     def train(self, step: int, disturbed: bool) -> Tensor:
         cause = self.cause if disturbed else "none"
@@ -138,6 +134,11 @@ class TaggerJob:
                     average.copy_(_KEPT * average + (1 - _KEPT) * parameter)
         if cause == "decode":
             sum(self._decoded(scores.detach()))
+        if cause == "confusion":
+            best = scores.detach().argmax(2)
+            for tag in range(_COUNTED):
+                for told in range(_COUNTED):
+                    self.counts[tag][told] += ((tags == tag) & (best == told)).sum().item()
         return loss.detach()
 
     def _clip(self) -> None:

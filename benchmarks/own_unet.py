@@ -137,11 +137,6 @@ class Unet:
             DataLoader(self.tiles, self.batch, num_workers=2, pin_memory=self.device.type == "cuda", drop_last=True)
         )
 
-    def wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        dist.barrier()
-
     def train(self, step: int, disturbed: bool) -> Tensor:
         cause = self.cause if disturbed else "none"
         self.tiles.pace.value = self.slow_s if cause == "slow_workers" else 0.0

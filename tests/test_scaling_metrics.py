@@ -31,13 +31,23 @@ def _job(
     behind_edge: bool = False,
     loader: str = LOADER,
     parameters: int = 0,
+    fetches: str = "first",
+    zeroes: bool = False,
 ) -> RunAnalysis:
     """Analyse ranks that load a batch, train on it for 40 ms, update, and look at it for so long each.
 
     `in_steps`: in which steps they look; `behind_edge`: the loop says that its step ends before it looks;
-    `parameters`: into so many gradients go from the backward pass.
+    `parameters`: into so many gradients go from the backward pass; `fetches`: where in a step the next batch is
+    fetched, first, amid the passes, or behind the update; `zeroes`: what runs behind the update zeroes gradients.
     """
     job = GlooJob(view_ns=None)
+
+    def fetch() -> None:
+        for rank in (0, 1):
+            begun = job.now[rank]
+            job.sleep(rank, 0.5)
+            job.annotate(rank, loader, begun, job.now[rank])
+            job.sleep(rank, 0.01)
 
     def look(step: int) -> None:
         for rank in (0, 1):
@@ -48,15 +58,16 @@ def _job(
         job.step(3 + step)
         if behind_edge and step:
             look(step - 1)
-        for rank in (0, 1):
-            begun = job.now[rank]
-            job.sleep(rank, 0.5)
-            job.annotate(rank, loader, begun, job.now[rank])
-            job.sleep(rank, 0.01)
+        if fetches == "first":
+            fetch()
+        job.sleep(0, 0.01)
+        job.sleep(1, 0.01)
         begun_of = dict(job.now)
-        job.compute(15.0, calls=8)
+        job.compute(15.0, "aten::embedding" if fetches == "amid" else "aten::mm", calls=8)
         for rank, begun in begun_of.items():
             job.annotate(rank, DDP, begun - 500, job.now[rank])
+        if fetches == "amid":
+            fetch()
         job.compute(25.0, "AddmmBackward0", calls=12)
         if parameters:
             job.compute(0.4, "torch::autograd::AccumulateGrad", calls=parameters)
@@ -65,8 +76,13 @@ def _job(
         job.compute(1.0, "aten::_fused_adamw_")
         for rank, begun in begun_of.items():
             job.annotate(rank, optimizer, begun - 1_000, job.now[rank])
+        if fetches == "behind":
+            fetch()
+        begun_of = dict(job.now)
         if not behind_edge:
             look(step)
+        for rank, begun in begun_of.items() if zeroes else ():
+            job.annotate(rank, "Optimizer.zero_grad#AdamW.zero_grad", begun - 1_000, job.now[rank])
     return analysed(job.write(folder))
 
 
@@ -100,6 +116,9 @@ def test_so_is_what_a_loop_looks_at_that_says_its_step_is_over(tmp_path: Path) -
         {"operators": ("aten::mul_", "aten::add_") * 16, "parameters": 16},  # an average of the weights, in place
         {"operators": ("aten::_foreach_lerp_",)},  # … of all at once
         {"behind_edge": True, "loader": "step"},  # what follows may be making a batch
+        {"fetches": "behind"},  # so may this
+        {"operators": (), "fetches": "amid"},  # what comes before that is the forward pass
+        {"operators": ("aten::zero_",) * 8, "zeroes": True},
     ],
     ids=str,
 )

@@ -12,14 +12,12 @@ from collections.abc import Collection, Iterator
 
 from scalescope.scaling.finding.figures import LOOKED_AT, PREPARING
 from scalescope.scaling.finding.finding import Remedy
-from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
-from scalescope.scaling.findings.computing.tally import Tally
+from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.computing.tally import Tally, takes_much, tally_of
 from scalescope.scaling.rank.records.element_reads import OF_A_LOOP
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
-#: From this share of the step on it is told, by itself.
-_MUCH = 0.03
 _PREPARING, _METRICS = (Removal("preparing"),), (Removal("metrics"),)
 
 
@@ -56,11 +54,5 @@ def metrics(scene: Scene) -> Iterator[Candidate]:
 
 def _much(scene: Scene, activities: Collection[int], removals: tuple[Removal, ...]) -> Tally | None:
     """Return what activities take, where all ranks have as much of them, in most of the steps, and it is much."""
-    graph = scene.replayer.graph
-    tally = Tally(scene.side.ranks, set(graph.step_numbers))
-    for node in (graph.activities[at] for at in activities):
-        tally.add(node.name, node)
-    if not tally.is_alike():
-        return None
-    # what is not told takes nothing from other causes either
-    return tally if gained_ms(scene.replayer, Change(without=removals)) >= _MUCH * scene.step_ms else None
+    tally = tally_of(scene, activities)
+    return tally if tally.is_alike() and takes_much(scene, Change(without=removals)) else None

@@ -1,13 +1,16 @@
 """What activities of all ranks take and how often they come, by name: the evidence of what all ranks compute alike."""
 
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from scalescope.scaling.finding.finding import EvidenceRow
-from scalescope.scaling.findings.candidate import MOST_STEPS
+from scalescope.scaling.findings.candidate import MOST_STEPS, Scene, gained_ms
+from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Activity
 
+#: From this share of the step on what all ranks compute is told, by itself.
+_MUCH = 0.03
 #: So many names are told, if each takes this share of all of it.
 _NAMED, _WORTH_NAMING = 3, 0.1
 #: A rank that takes less than this share of what another does, or a step of what its rank's others do, is unlike them.
@@ -72,3 +75,17 @@ def of_last_rank_ms(taken_ns: Mapping[tuple[int, int], float], steps: int) -> fl
     for (step, _), ns in taken_ns.items():
         longest[step] = max(longest.get(step, 0.0), ns)
     return sum(longest.values()) / max(1, steps) / 1e6
+
+
+def tally_of(scene: Scene, activities: Iterable[int]) -> Tally:
+    """Return a tally of activities of the scene's ranks, in its steps."""
+    graph = scene.replayer.graph
+    tally = Tally(scene.side.ranks, set(graph.step_numbers))
+    for node in (graph.activities[at] for at in activities):
+        tally.add(node.name, node)
+    return tally
+
+
+def takes_much(scene: Scene, change: Change) -> bool:
+    """Tell whether a change of what all ranks compute is worth telling: what is not told takes nothing from others."""
+    return gained_ms(scene.replayer, change) >= _MUCH * scene.step_ms

@@ -8,26 +8,17 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding.figures import UNUSED_FORWARD
 from scalescope.scaling.finding.finding import Remedy
-from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
-from scalescope.scaling.findings.computing.tally import Tally
+from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.computing.tally import takes_much, tally_of
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
-
-#: From this share of the step on it is told, by itself.
-_MUCH = 0.03
 
 
 def unused_forward(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks' forward passes compute what leads to no gradient, for much of the step."""
-    graph = scene.replayer.graph
-    tally = Tally(scene.side.ranks, set(graph.step_numbers))
-    for node in (graph.activities[at] for at in graph.unused):
-        tally.add(node.name, node)
-    if not tally.is_of_all():
+    tally, removals = tally_of(scene, scene.replayer.graph.unused), (Removal("unused"),)
+    if not tally.is_of_all() or not takes_much(scene, Change(without=removals)):
         return
-    removals = (Removal("unused"),)
-    if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
-        return  # what is not told takes nothing from other causes either
     yield Candidate(
         code="unused_forward",
         removals=removals,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from scalescope.scaling.rank.records.by_hand import over_parameters
 from scalescope.scaling.rank.records.preparing import BACKWARD, OPTIMIZER, ZEROING, is_network
-from scalescope.scaling.rank.records.record import RankRecord, data_between
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 
 #: Where the forward pass of a network begins, of whichever.
@@ -61,9 +61,8 @@ def _between(record: RankRecord, begun: int, over: float) -> Iterator[int]:
     if any(BACKWARD.search(record.name[at]) for at in rows):
         return
     for at in rows:
-        start, end = record.start[at], record.end[at]
+        start = record.start[at]
         if record.kind[at] != COMPUTE or record.stream[at] != 0 or record.name[at].startswith(_OF_LISTS):
             continue
-        loads = 2 * data_between(record, start, end) > end - start
-        if not loads and not any(since <= start < until for since, until in zeroing):
+        if not any(since <= start < until for since, until in zeroing):
             yield at
