@@ -1,5 +1,6 @@
 """The step as run is one that the job had: of ranks on CPUs the median of its own steady steps, under one name."""
 
+import copy
 from io import StringIO
 from pathlib import Path
 from random import Random
@@ -11,13 +12,13 @@ from rich.console import Console
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.records.steps.unevenness import half_of_median
-from scalescope.report.as_run.recording import as_run_sentence
+from scalescope.report.as_run.recording import as_run_sentence, as_run_title, recording_ms
 from scalescope.report.as_run.shown import name_of_step, step_of_job
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.report_data import read_report_data
-from scalescope.report.steadiness import unlike_sentence
+from scalescope.report.steadiness import recording_line, unlike_sentence
 from scalescope.report.terminal.run import print_run
 from scalescope.report.top.bars import run_bars
 from scalescope.report.top.cards import _run_figures, cards_of
@@ -25,7 +26,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.as_run.of_job import interval_of_job, tell_step_of_job
+from scalescope.scaling.as_run.of_job import interval_of_job, is_step_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.as_run.untraced_step import Untraced
@@ -165,13 +166,72 @@ def test_a_terminal_has_no_third_length_of_a_step_beside_the_jobs_own_and_the_pr
 
 @pytest.mark.parametrize("times", [0.994, 0.985])
 def test_the_figure_of_a_page_is_as_long_as_the_step_of_its_sentence(times: float, tmp_path: Path) -> None:
-    """*121.7 ms* stood above *40.3 ms of the 122.4 ms step*, and above bars of 122.4."""
+    """*121.7 ms* stood above *40.3 ms of the 122.4 ms step*, and above bars of 122.4; and *276.1 ms* beside its own
+    interval of 272.9 to 293.3, and the throughput of steps of 283.1: the job's own."""
     answer = own_run(tmp_path / "run", times, uneven=0.01)
     assert answer.as_run is not None and name_of_step(answer) == "as run" and answer.as_run.replayed_ms is not None
     (card,) = cards_of(read_report_data(RunFolder(tmp_path / "run")))
-    told = milliseconds(answer.as_run.replayed_ms.value)
+    told = milliseconds(answer.as_run.step_ms or 0.0)
     assert f"{card.figures[0].value} {card.figures[0].unit}" == told
     assert card.bars is not None and {one.value for one in card.bars.bars} == {told}
+    parts_ms = milliseconds(answer.as_run.replayed_ms.value)
+    assert as_run_title(answer).startswith("Where a profiled step goes") is (parts_ms != told)
+
+
+@pytest.mark.parametrize(("beyond", "which"), [(0.993, "{own} step"), (0.975, "profiled step")])
+def test_a_finding_and_the_compute_are_told_of_the_jobs_own_step_whatever_its_parts_add_up_to(
+    beyond: float, which: str, tmp_path: Path
+) -> None:
+    """*24.5 ms of the 276.1 ms step* and *8.7%* were told of one cause, whose share was of the job's 283.1 ms."""
+    answer = with_parts_of(own_run(tmp_path / "run", 0.985, uneven=0.01), beyond, half=0.04)
+    told = answer.as_run
+    assert told is not None and told.step_ms is not None and is_step_of_job(told)
+    cause = Finding(code="own_work", rank=1, ms=0.2 * told.step_ms, low_ms=0.18 * told.step_ms,
+                    high_ms=0.22 * told.step_ms, backed="replay", remedy=None, fraction=0.2)  # fmt: skip
+    answer.findings = [cause]
+    verdict, own = run_verdict(answer), milliseconds(told.step_ms)
+    assert f"of the {own} step" in verdict.headline
+    assert f"of the {which.format(own=own)} is compute" in verdict.text
+    assert milliseconds(beyond * told.step_ms) not in verdict.text
+
+
+def test_recording_costs_no_more_than_the_jobs_own_steps_leave_for_it(tmp_path: Path) -> None:
+    """*Recording takes 6.0 ms of a profiled step*, of steps that took 282.1 ms with it, and 283.1 without it."""
+    answer = with_parts_of(own_run(tmp_path / "run", 0.985, uneven=0.01), 0.975, half=0.04)
+    told = answer.as_run
+    assert told is not None and told.step_ms is not None and answer.replay is not None
+    own = told.step_ms
+    answer.replay = msgspec.structs.replace(answer.replay, traced_ms=0.997 * own)
+    said = (
+        f"What recording takes of a profiled step cannot be measured: it is {milliseconds(-0.003 * own)} by the job's "
+        f"own steps ({milliseconds(-0.043 * own)} to {milliseconds(0.037 * own)}), for {milliseconds(0.022 * own)} by"
+    )
+    assert recording_ms(answer) is None and said in recording_line(answer) and said in as_run_sentence(answer)
+    known = with_parts_of(answer, 0.975, half=0.001)
+    known.replay = msgspec.structs.replace(answer.replay, traced_ms=1.01 * own)
+    spread = f"{milliseconds(0.009 * own)} to {milliseconds(0.011 * own)}, by the job's own steps"
+    assert f"Recording takes {milliseconds(0.01 * own)} ({spread}) of a profiled step" in recording_line(known)
+    same = with_parts_of(answer, 0.995, half=0.04)  # its terms are as near as steps differ anyway
+    assert "by its terms" not in recording_line(same) and recording_ms(same) == pytest.approx(0.002 * own, abs=0.1)
+
+
+def with_parts_of(run: RunAnalysis, beyond: float, *, half: float) -> RunAnalysis:
+    """Return a run whose profiled steps are so many times its own step without recording, which is known by `half`."""
+    told, run = run.as_run, copy.deepcopy(run)
+    assert told is not None and told.step_ms is not None and told.parts_ms is not None
+    times, own = beyond * told.step_ms / told.parts_ms.value, told.step_ms
+    run.as_run = msgspec.structs.replace(
+        told,
+        low_ms=(1 - half) * own,
+        high_ms=(1 + half) * own,
+        slowed_ms=0.0,
+        replayed_ms=Interval(beyond * own, (beyond - half) * own, (beyond + half) * own),
+        ranks=[
+            msgspec.structs.replace(one, **{name: times * getattr(one, name) for name in one.__struct_fields__[1:]})
+            for one in told.ranks
+        ],
+    )
+    return run
 
 
 def test_a_replay_that_is_longer_without_recording_gives_recording_no_cost_below_nothing(tmp_path: Path) -> None:

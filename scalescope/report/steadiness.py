@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.report.as_run.recording import as_run_sentence, recording_ms, slower_by
+from scalescope.report.as_run.recording import as_run_sentence, by_own_steps, recording_ms, slower_by, unmeasured
 from scalescope.report.as_run.shown import is_as_measured, is_shown_alone, step_of_job
 from scalescope.report.drawing.numbers import (
     READS_AS_ZERO_MS,
@@ -72,7 +72,11 @@ def recording_line(run: RunAnalysis) -> str:
     if not as_run_sentence(run):
         return ""
     taken, fewer = recording_ms(run), fewer_replayed(run)
-    takes = f"{milliseconds(taken)} of a profiled step, and is left out" if taken is not None else "too little to show"
+    if terms := unmeasured(run):
+        return f"{terms}, which are left out.{_of_how_many(run, fewer)}"
+    takes = "too little to show"
+    if taken is not None:
+        takes = f"{milliseconds(taken)}{by_own_steps(run)} of a profiled step, and is left out"
     return f"Recording takes {takes}{slower_by(told)}.{_of_how_many(run, fewer)}"
 
 

@@ -3,14 +3,28 @@
 import statistics
 
 from scalescope.records.rows import WIDE
-from scalescope.report.as_run.shown import OTHER_STEPS, differs, is_as_measured, is_likely, is_shown_alone, shown_step
+from scalescope.report.as_run.shown import (
+    OTHER_STEPS,
+    differs,
+    is_as_measured,
+    is_likely,
+    is_shown_alone,
+    reads_otherwise,
+    shown_step,
+)
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.replayed import fewer_replayed, long_among
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.as_run.of_job import beyond_the_job_ms, interval_of_job, is_step_of_job
+from scalescope.scaling.as_run.of_job import (
+    beyond_the_job_ms,
+    interval_of_job,
+    is_of_other_length,
+    is_step_of_job,
+    recording_by_own_steps,
+)
 from scalescope.scaling.as_run.step import step_as_run
 
 _WHOSE = {
@@ -24,7 +38,7 @@ _WHOSE = {
 
 def as_run_title(run: RunAnalysis) -> str:
     """Return what stands over the table of the step as run."""
-    if not is_step_of_job(run.as_run):
+    if not is_step_of_job(run.as_run) or reads_otherwise(run):
         return "Where a profiled step goes without recording, a rank"
     how = f"likely: {_WHOSE['range']}" if is_likely(run) else "without recording"
     return f"Where a step goes as run, {how}, a rank"
@@ -119,9 +133,39 @@ def recording_ms(run: RunAnalysis) -> float | None:
     if run.replay is None or told is None or told.step_ms is None or told.recording_ms is None:
         return None
     if told.replayed_ms is not None:  # of the profiled steps; what these are longer by than the job's own is no part
+        if (bound := recording_by_own_steps(told, run.replay.traced_ms)) is not None:
+            return bound.value if bound.low >= READS_AS_ZERO_MS else None
         taken = run.replay.traced_ms - interval_of_job(told).value - beyond_the_job_ms(told) - told.slowed_ms
         return taken if taken >= READS_AS_ZERO_MS else None  # the replay is off by more than recording takes
     return told.recording_ms.value if differs(run) and not is_likely(run) else None
+
+
+def by_own_steps(run: RunAnalysis) -> str:
+    """Return behind what recording takes of a profiled step, that the job's own steps say so, and how surely; "" where
+    its terms do.
+    """
+    told = run.as_run
+    bound = recording_by_own_steps(told, run.replay.traced_ms) if told is not None and run.replay is not None else None
+    if bound is None:
+        return ""
+    return f" ({milliseconds(bound.low)} to {milliseconds(bound.high)}, by the job's own steps)"
+
+
+def unmeasured(run: RunAnalysis) -> str:
+    """Return that what recording takes of a profiled step cannot be measured, without a full stop, where what its terms
+    come to would leave those shorter than the job's own, and these tell no cost; else "".
+    """
+    told = run.as_run
+    if told is None or run.replay is None or recording_ms(run) is not None:
+        return ""
+    bound = recording_by_own_steps(told, run.replay.traced_ms)
+    if bound is None:
+        return ""
+    terms = run.replay.traced_ms - interval_of_job(told).value - beyond_the_job_ms(told)
+    return (
+        f"What recording takes of a profiled step cannot be measured: it is {milliseconds(bound.value)} by the job's "
+        f"own steps ({milliseconds(bound.low)} to {milliseconds(bound.high)}), for {milliseconds(terms)} by its terms"
+    )
 
 
 def _account(run: RunAnalysis, told: AsRun) -> str:
@@ -130,20 +174,38 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
     How long they are is told beside it: of the lengths of one step two are enough.
     """
     taken, beyond = recording_ms(run), beyond_the_job_ms(told)
-    takes = f"takes {milliseconds(taken)} of a profiled step" if taken is not None else "takes too little to show"
+    sure = by_own_steps(run) if taken is not None else ""
+    takes = f"takes {milliseconds(taken)}{sure} of a profiled step" if taken is not None else "takes too little to show"
     than = f"{milliseconds(abs(beyond))} {'longer' if beyond > 0 else 'shorter'} than the job's own"
-    than = "as long as the job's own" if is_step_of_job(told) else than
+    than = f"as long as the job's own{_as_known(told)}" if is_step_of_job(told) else than
     if (long := long_among(run)) is not None and not is_step_of_job(told):
         than += long.of(beyond)
     slower, without = slower_by(told), "without it"
     if slower:
         without = "so" if is_step_of_job(told) else "even so"
+    if beyond_terms := unmeasured(run):
+        fewer = fewer_replayed(run)
+        which = f"{fewer.length}" if fewer is not None else f"Profiled steps take {milliseconds(run.replay.traced_ms)}"
+        return f"{which}. {beyond_terms}; without these they are {than}."
     if (fewer := fewer_replayed(run)) is not None:  # so that tables of all of them are not laid beside it
-        takes = f"takes {milliseconds(taken)} of that" if taken is not None else "takes too little of that to show"
+        takes = (
+            f"takes {milliseconds(taken)}{sure} of that" if taken is not None else "takes too little of that to show"
+        )
         are = "it is" if fewer.steps == 1 else "they are"
         return f"{fewer.length}: recording {takes}{slower}; {without} {are} {than}."
     return (
         f"Recording {takes}{slower}; {without} {'that is' if is_step_of_job(told) else 'the profiled ones are'} {than}."
+    )
+
+
+def _as_known(told: AsRun) -> str:
+    """Return how far two lengths are known that are as long, where they are told as two; else ""."""
+    if not is_of_other_length(told):
+        return ""
+    step = interval_of_job(told)
+    return (
+        f", as far as that is known ({milliseconds(step.value + beyond_the_job_ms(told))} for "
+        f"{milliseconds(step.low)} to {milliseconds(step.high)})"
     )
 
 

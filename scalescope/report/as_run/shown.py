@@ -71,6 +71,21 @@ def name_of_step(run: RunAnalysis) -> str:
     return "as run" if is_step_of_job(run.as_run) else "without recording"
 
 
+def named_length_ms(run: RunAnalysis, parts_ms: float) -> float:
+    """Return how long the step is that sentences name whose parts add up to `parts_ms`: the job's own, where they are
+    of that one as far as is known. Shares are of it, and so is the throughput.
+    """
+    told = run.as_run
+    own = told is not None and is_shown_alone(run) and is_step_of_job(told)
+    return told.step_ms if own and told is not None and told.step_ms is not None else parts_ms
+
+
+def reads_otherwise(run: RunAnalysis) -> bool:
+    """Tell whether the parts that are told add up to another length than the step as run, as both are written."""
+    step = interval_of_job(run.as_run).value if run.as_run is not None else 0.0
+    return milliseconds(step + beyond_the_job_ms(run.as_run)) != milliseconds(step)
+
+
 def step_of_job(run: RunAnalysis, where: str = "") -> str:
     """Return the step as run, by the job's own steps, where the parts that are told are of one that is another.
 

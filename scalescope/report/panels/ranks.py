@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalescope.report.as_run.recording import as_run_sentence
-from scalescope.report.as_run.shown import as_profiled, differs, is_shown_alone, name_of_step
+from scalescope.report.as_run.shown import as_profiled, differs, is_shown_alone, name_of_step, reads_otherwise
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
@@ -159,6 +159,8 @@ def _partition_sentence(run: RunAnalysis) -> str:
     compute = means.pop("compute")
     worst = max(means, key=lambda key: means[key])
     which = f" {name_of_step(run)}" if alone else as_profiled(run)
+    if alone and reads_otherwise(run):  # the step as run has another length, which is told first
+        whole, which = f"profiled {whole}", " without recording"
     text = (
         f"A mean {whole}{which} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
         f"{percent(compute / window if window else 0)} compute{on_cores_clause(run)}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from scalescope.report.as_run.recording import recording_ms
+from scalescope.report.as_run.recording import by_own_steps, recording_ms, unmeasured
 from scalescope.report.drawing.numbers import figure, milliseconds, percent
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
@@ -62,13 +62,16 @@ def _recording(runs: Sequence[RunAnalysis]) -> str:
     """Return what recording takes of a step, of the run in which it takes most, or that nothing tells."""
     known = [(taken, run) for run in runs if (taken := recording_ms(run)) is not None]
     if not known:
+        if told := next(filter(None, map(unmeasured, runs)), ""):
+            return f"{told}."
         return "What recording takes of a profiled step is not told by itself."
     taken, run = max(known, key=lambda one: one[0])
     fewer = fewer_replayed(run)
     of = "of a profiled step"
     if fewer is not None:
         of = f"of a profiled step, in the mean of {fewer.steps} of the {fewer.of} profiled ones"
-    return f"Recording takes {'up to ' * (len(known) > 1)}{milliseconds(taken)} {of} ({run_label(run)})."
+    told = f"{milliseconds(taken)}{by_own_steps(run)}"
+    return f"Recording takes {'up to ' * (len(known) > 1)}{told} {of} ({run_label(run)})."
 
 
 def step_panels(data: ReportData, legends: bool) -> list[Panel]:

@@ -13,6 +13,7 @@ from scalescope.report.as_run.shown import (
     is_likely,
     is_shown_alone,
     name_of_step,
+    named_length_ms,
     shown_efficiency,
     step_of_job,
 )
@@ -29,7 +30,6 @@ from scalescope.report.text.waits.on_cores import waits_within
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
-from scalescope.scaling.as_run.of_job import is_step_of_job
 from scalescope.scaling.as_run.step import a_step, step_as_run
 from scalescope.scaling.finding.finding import ranks_of
 from scalescope.scaling.finding.kinds import is_within_noise
@@ -58,11 +58,11 @@ def run_bars(run: RunAnalysis) -> Bars | None:
     whose = _MEAN_RANK if len(run.ranks) > 1 else ""
     bars = _bars_of(run, whose)
     told_ms, late = _told_ms(run, bars), late_rank(run)
-    own = is_shown_alone(run) and is_step_of_job(run.as_run)  # its parts are of the step that is told
-    shares = told_ms is not None and not own and _is_another(told_ms, bars)
-    scale = (told_ms or 0.0) / _length(bars) if shares else 1.0
+    shares = told_ms is not None and _is_another(told_ms, bars)
+    own_ms = named_length_ms(run, _length(bars)) if len(bars) == 1 else 0.0  # one length, to the last digit
+    scale = (told_ms if shares and told_ms else own_ms or _length(bars)) / (_length(bars) or 1.0)
     splits = _scaled(splits_of(run) if late is not None else bars[-1][1], scale)
-    given = [(whose, _scaled(bars[-1][1], scale))] if shares else bars
+    given = [(whose, _scaled(bars[-1][1], scale))] if shares else [(who, _scaled(one, scale)) for who, one in bars]
     if late is not None:
         late = replace(late, ms=scale * late.ms)
     if late is not None and late.in_all is not None and shares:

@@ -20,7 +20,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import grew_within_noise, in_tokens, of_what, points_of, series_names, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.of_job import interval_of_job, is_step_of_job
+from scalescope.scaling.as_run.of_job import interval_of_job
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
 
@@ -125,15 +125,14 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
 def _step(run: RunAnalysis) -> list[Figure]:
     """Return how long a step takes: as measured without a profiler, else as run, else as profiled.
 
-    Where its parts add up to one that is as long, as far as is known, it is theirs: as in the sentence and the bars.
+    It is the job's own where that is known, as in the sentence and the bars, whatever length its parts add up to.
     """
     if run.step_times is not None and run.step_times.measured_step_ms is not None:
         told = run.as_run
         if told is not None and told.step_ms == run.step_times.measured_step_ms:  # one figure, and one name for it
             step = interval_of_job(told)
             spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
-            parts_ms = told.replayed_ms.value if told.replayed_ms is not None and is_step_of_job(told) else step.value
-            return [_length(f"step as run{between_longer_ones(run)}{spread}{_where(run)}", parts_ms)]
+            return [_length(f"step as run{between_longer_ones(run)}{spread}{_where(run)}", step.value)]
         if run.recurring is not None and is_told(run):
             return [_length("step as run, between the longer ones", run.step_times.measured_step_ms)]
         return [_length(f"step as run, measured{_where(run)}", run.step_times.measured_step_ms)]

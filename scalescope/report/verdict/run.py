@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from scalescope.report.advice.first import PROFILE_ALL, best_advice, which_ranks
 from scalescope.report.as_run.given import beside_what_is_allowed, contradiction, instead_of_its_own, not_reached
-from scalescope.report.as_run.shown import is_likely, name_of_shown, shown_step, step_of_job
+from scalescope.report.as_run.shown import is_likely, name_of_shown, named_length_ms, shown_step, step_of_job
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
@@ -61,6 +61,7 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.of_job import is_of_other_length
 from scalescope.scaling.finding.figures import BETWEEN, EXPOSED, IDLE, UNTOLD_WAITS
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import is_lost_in_noise, is_of_steady_steps
@@ -117,6 +118,7 @@ class _Loss:
     step_ms: float
     compute_ms: float
     lost: Sequence[tuple[Part, float]]  # the other parts of which there is any, ms, largest first
+    told_ms: float  # the step that is named: the job's own, where these are that one as far as is known
 
     @property
     def compute(self) -> float:
@@ -207,7 +209,7 @@ def _loss(run: RunAnalysis) -> _Loss:
     window = statistics.fmean(rank.window_ms for rank in ranks)
     means = [(part, statistics.fmean(rank.part_ms(part.key) for rank in ranks)) for part in ALL]
     lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
-    return _Loss(window, means[0][1], lost)
+    return _Loss(window, means[0][1], lost, named_length_ms(run, window))
 
 
 def _which(run: RunAnalysis) -> str:
@@ -225,7 +227,9 @@ def _is_beyond_the_job_s(run: RunAnalysis) -> bool:
 
 
 def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:
-    share = f"{percent(loss.compute)} of the {step_named(loss.step_ms, _which(run))} is compute{on_cores_clause(run)}"
+    # parts that add up to another length are told of the steps that have it
+    which = _which(run) or PROFILED * is_of_other_length(run.as_run)
+    share = f"{percent(loss.compute)} of the {step_named(loss.told_ms, which)} is compute{on_cores_clause(run)}"
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
 
@@ -235,7 +239,7 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     shares = f"{share}; {listing(found)}." if found else f"{share}."
     which = _which(run)
     ranks = run.world_size
-    first = finding_text.headline_of_all(run.findings, loss.step_ms, ranks, shares, which=which, run=run)
+    first = finding_text.headline_of_all(run.findings, loss.told_ms, ranks, shares, which=which, run=run)
     lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks  # what seems to be idle may be what is missing
     lead = (
         "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost, which=which)

@@ -101,6 +101,26 @@ def is_step_of_job(told: AsRun | None) -> bool:
     return beyond <= max(SAME * told.step_ms, min(known, _NEAR * told.step_ms))
 
 
+def is_of_other_length(told: AsRun | None) -> bool:
+    """Tell whether the parts of the profiled steps add up to another length than the job's own, near as that may be.
+
+    Beyond that no reader lays the two lengths beside each other without asking which one the step has.
+    """
+    return told is not None and abs(beyond_the_job_ms(told)) > SAME * (told.step_ms or 0.0)
+
+
+def recording_by_own_steps(told: AsRun | None, traced_ms: float) -> Interval | None:
+    """Return by how much profiled steps of `traced_ms` are longer than the job's own, with its interval, ms, where what
+    recording's terms come to leaves them shorter than those; else None.
+
+    Then the job's own steps bound it: without recording no step is of another job.
+    """
+    if told is None or told.step_ms is None or beyond_the_job_ms(told) >= -SAME * told.step_ms:
+        return None
+    own = interval_of_job(told)
+    return Interval(traced_ms - own.value, traced_ms - own.high, traced_ms - own.low)
+
+
 def interval_of_job(told: AsRun) -> Interval:
     """Return the step as run with its interval, ms; a step that is told without one stands for itself."""
     value = told.step_ms or 0.0
