@@ -7,6 +7,7 @@ import pytest
 from scalescope.report.text.late.rank import late_rank
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
 from tests.gloo_traces import GlooJob, analysed
 
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -49,3 +50,16 @@ def test_what_all_ranks_loaders_compute_is_the_loading_of_all(tmp_path: Path) ->
     answer = job(tmp_path, (20.0, 20.0), ("aten::sort", "aten::sort"))
     (found,) = (one for one in answer.findings if one.code == "data_loading")
     assert found.rank is None and found.ms == pytest.approx(20.0, abs=1.0)
+
+
+def test_what_a_loader_runs_is_no_call_of_the_compute(tmp_path: Path) -> None:
+    """*858 calls* on a terminal and *882.0* on the page were of one run: 24 a step prepare its batches. Of a loader
+    that stacks 8,000 samples *copies and casts* had 8,293 calls a step, for 97.
+    """
+    answer = job(tmp_path, (20.0, 20.0), ("aten::mm", "aten::mm"))
+    assert answer.as_run is not None and answer.as_run.kinds
+    traced, replayed = (
+        {one.kind: one.calls for one in kinds if one.kind != COMMUNICATION}
+        for kinds in (answer.kinds, answer.as_run.kinds)
+    )
+    assert traced == pytest.approx(replayed) and sum(traced.values()) == pytest.approx(40.0), "40 of 80 prepare batches"

@@ -25,7 +25,7 @@ from scalescope.scaling.rank.step_sources.cut import whole_by_collectives, whole
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import COMPILING, ENGINE_FRAMES, HANDOVER_OPS
-from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, difference, union
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, covered_before, difference, union
 from scalescope.scaling.trace.trace import CommunicationArgs, HostSpans, Trace
 
 _Mask = npt.NDArray[np.bool_]
@@ -71,6 +71,15 @@ class CpuTimeline:
     whole: int = -1  # as in rank/timeline.py
     cut_communication: bool = False  # the file ends before what collectives did: `communication` is what waits for them
     recomputed: Intervals = EMPTY  # when the loop's thread runs operators of the forward pass once more
+
+    def computing(self) -> tuple[Intervals, Ints]:
+        """Return `operators` and their names without those that load data: none of the step's compute is theirs, nor of
+        its calls.
+        """
+        starts, ends = self.operators
+        loading = covered_before(self.data, ends) - covered_before(self.data, starts)
+        kept = np.flatnonzero(2 * loading <= ends - starts)
+        return Intervals(starts[kept], ends[kept]), self.operator_name[kept]
 
 
 def build_cpu_timeline(trace: Trace, only: tuple[int, int] | None = None) -> CpuTimeline:

@@ -251,6 +251,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes) 
     empty = len(timeline.windows) == 0
     whole = timeline.whole if timeline.whole >= 0 else None
     shares = None if empty or whole == 0 else share_out_cpu(timeline)
+    spans, names = timeline.computing()
     return RankSummary(
         **_identity(trace),
         hides_device=_worked_for_a_device(trace),
@@ -258,8 +259,8 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes) 
         shares=shares,
         collectives=timeline.collectives,
         kernels=kernel_table(
-            timeline.operators,
-            timeline.operator_name,
+            spans,
+            names,
             timeline.compute,
             timeline.windows,
             trace.names,
