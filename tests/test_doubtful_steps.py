@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from scalescope.report.steadiness import uneven_sentence
+from scalescope.report.steadiness import _in_steps, uneven_sentence
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, RunAnalysis
@@ -16,6 +16,7 @@ from scalescope.scaling.finding.figures import BESIDES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import _off_ms
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, judge_steadiness, was_unsteady
+from scalescope.scaling.verdicts.step_rows.uneven import _beyond, _stretch
 from tests.report_samples import run_answer
 from tests.test_core_waits import BY_ITSELF, SLOWER, STALL, rows, told
 
@@ -35,6 +36,20 @@ def test_a_job_whose_steps_are_of_two_lengths_says_so_and_what_ranks_waited_in_e
         for row in rows(BY_ITSELF)
     ]
     assert "core" not in uneven_sentence(told(slower, [])) != ""  # it is not the waits that make them longer
+
+
+def test_the_steps_that_are_named_are_those_that_were_long_and_no_recorded_one_lies_among_them() -> None:
+    """*337.5 ms in steps 19 to 38* was told where 20 to 32 were recorded, and 33 to 37 were long."""
+    long = {13: 170.0, 14: 240.0, 15: 250.0, 16: 260.0, 17: 245.0, 18: 230.0}
+    uneven = [
+        msgspec.structs.replace(row, step_ms=[long.get(row.step, (100.0, 150.0)[row.step // 12 % 2])] * 2)
+        for row in rows([[0.0, 0.0]] * 57)
+    ]
+    for at in (9, 19, 20):  # recorded ones lie between the first of these and the long ones, of whose stretch they are
+        uneven[at].step_ms[:] = [90.0, 90.0]
+    assert "a step took 242.5 ms in steps 13 to 18 and " in uneven_sentence(told(uneven, [STALL]))
+    alone = [msgspec.structs.replace(row, step_ms=[(300.0 if row.step in (14, 16) else 100.0)] * 2) for row in uneven]
+    assert _in_steps(_stretch(_beyond(alone[13:16], lambda row: row.length_ms > 100.0))) == "in step 14"
 
 
 @pytest.mark.parametrize(("longer", "is_told"), [(1.6, True), (1.15, False), (1.0, False)])

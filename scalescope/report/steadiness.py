@@ -17,7 +17,7 @@ from scalescope.report.drawing.numbers import (
 from scalescope.report.replayed import Replayed, fewer_replayed, long_among
 from scalescope.report.text.recurring import long_ones, longer_by_ms
 from scalescope.scaling.answer import AsRun, RunAnalysis
-from scalescope.scaling.answer_steps import StepTimes
+from scalescope.scaling.answer_steps import SteadyStretch, StepTimes
 from scalescope.scaling.as_run.of_job import beyond_the_job_ms
 from scalescope.scaling.finding.kinds import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import (
@@ -211,8 +211,8 @@ def uneven_sentence(run: RunAnalysis) -> str:
         return ""
     long, short = uneven.longest, uneven.shortest
     text = (
-        f"The job did not run evenly: a step took {milliseconds(long.ms)} in steps {long.first} to {long.last} and "
-        f"{milliseconds(short.ms)} in steps {short.first} to {short.last}"
+        f"The job did not run evenly: a step took {milliseconds(long.ms)} {_in_steps(long)} and "
+        f"{milliseconds(short.ms)} {_in_steps(short)}"
     )
     there, here = long.run_delay_ms, short.run_delay_ms
     if there is None or here is None or there - here < _IS_WHY * (long.ms - short.ms):
@@ -221,6 +221,12 @@ def uneven_sentence(run: RunAnalysis) -> str:
         f"{text}, of which ranks waited {milliseconds(there)} and {milliseconds(here)} for a core that other processes "
         "or the job's own other threads had."
     )
+
+
+def _in_steps(stretch: SteadyStretch) -> str:
+    if stretch.first == stretch.last:
+        return f"in step {stretch.first}"
+    return f"in steps {stretch.first} to {stretch.last}"
 
 
 def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> str:

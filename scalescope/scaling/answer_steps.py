@@ -207,7 +207,7 @@ class MoreWindows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SteadyStretch(msgspec.Struct, frozen=True, kw_only=True):
-    """Some steady steps in a row."""
+    """Steady steps in a row, with no recorded one among them."""
 
     first: int
     last: int

@@ -183,11 +183,11 @@ def _account(run: RunAnalysis, told: AsRun) -> str:
     slower, without = slower_by(told), "without it"
     if slower:
         without = "so" if is_step_of_job(told) else "even so"
-    if beyond_terms := unmeasured(run):
-        fewer = fewer_replayed(run)
-        which = f"{fewer.length}" if fewer is not None else f"Profiled steps take {milliseconds(run.replay.traced_ms)}"
-        return f"{which}. {beyond_terms}; without these they are {than}."
-    if (fewer := fewer_replayed(run)) is not None:  # so that tables of all of them are not laid beside it
+    fewer = fewer_replayed(run)
+    if by_terms := unmeasured(run):
+        of = f"{fewer.length}. " if fewer is not None else ""
+        return f"{of}{by_terms}; without these they are {than}."
+    if fewer is not None:  # so that tables of all of them are not laid beside it
         takes = (
             f"takes {milliseconds(taken)}{sure} of that" if taken is not None else "takes too little of that to show"
         )

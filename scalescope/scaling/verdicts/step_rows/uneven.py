@@ -5,10 +5,14 @@ step in particular, and a window's few may be like some of the steps and unlike 
 
 Of a run of few steps, which has no such stretches, two or more of a few steps each tell it where they have no length in
 common: every step of one is longer than all of another, and by far.
+
+A stretch is told by those of its steps that make it what it is: in a row, from the first to the last one beyond the
+median of all. Recorded steps lie between steady ones, and are none of these.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.core_waits import waited_ms
@@ -34,7 +38,23 @@ def uneven_steps(steady: Sequence[StepRow]) -> UnevenSteps | None:
     longest, shortest = max(rows, key=_median_ms), min(rows, key=_median_ms)
     if count < STRETCHES and not _are_far_apart(longest, shortest):
         return None
-    return UnevenSteps(longest=_stretch(longest), shortest=_stretch(shortest))
+    usual = statistics.median(lengths)
+    return UnevenSteps(
+        longest=_stretch(_beyond(longest, lambda row: row.length_ms > usual)),
+        shortest=_stretch(_beyond(shortest, lambda row: row.length_ms < usual)),
+    )
+
+
+def _beyond(rows: Sequence[StepRow], is_beyond: Callable[[StepRow], bool]) -> Sequence[StepRow]:
+    """Return the steps of a stretch, in a row, that make it longer or shorter: from the first such one to the last.
+
+    Of a stretch that is cut by steps that are not steady ones, the piece that has most of them.
+    """
+    cuts = [at for at in range(1, len(rows)) if rows[at].step != rows[at - 1].step + 1]
+    pieces = [rows[first:last] for first, last in pairwise((0, *cuts, len(rows)))]
+    most = max(pieces, key=lambda piece: sum(map(is_beyond, piece)))
+    told = [at for at, row in enumerate(most) if is_beyond(row)]
+    return most[told[0] : told[-1] + 1] if told else rows
 
 
 def _are_far_apart(long: Sequence[StepRow], short: Sequence[StepRow]) -> bool:
