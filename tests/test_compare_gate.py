@@ -211,7 +211,9 @@ def test_a_loop_that_stands_still_in_nearly_every_step_fails_a_limit_that_noise_
         "still in nearly every step (95%: +60.2 to +63.0), by itself beyond the limit"
     )
     assert untold.untold
-    whole = "The whole step: +36 ms of 64.4 ms, and without that −4 ms (95%: −82.1% to +68.2%), within noise."
+    whole = (
+        "The whole step of 64.4 ms changed by +36 ms, of which all else made −4 ms (95%: −53 to +44 ms), within noise."
+    )
     assert verdict_sentences(asleep)[1] == whole
     of_another = msgspec.structs.replace(part, rank=0)  # who sleeps while it would wait costs nothing
     assert judged(msgspec.structs.replace(asleep, parts=[of_another]), "step>3%")[0].untold
@@ -235,7 +237,8 @@ def test_a_cause_that_one_side_alone_has_fails_a_limit_that_noise_alone_reaches_
     )
     assert untold.untold
     told = " ".join(verdict_sentences(found))
-    assert "The whole step: +20 ms of 84.4 ms, and without that +6 ms (95%: −16.6% to +31.2%), within noise." in told
+    whole = "The whole step of 84.4 ms changed by +20 ms, of which all else made +6 ms (95%: −14 to +26 ms)"
+    assert f"{whole}, within noise." in told, "one unit, and which change is which"
     mended = {
         "change_ms": -19.5,
         "low_ms": -39.7,

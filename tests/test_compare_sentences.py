@@ -58,7 +58,9 @@ def test_the_cause_the_whole_step_and_what_to_do_are_a_short_sentence_each(answe
     """One sentence of 60 to 90 words, which began with *Sure of B, beside A:*, held all of it."""
     told = verdict_sentences(answer)
     assert told[0].startswith(first) and told[-1] == AGAIN
-    beside = "The whole step: +5 ms of 44.3 ms, and without that −3 ms (95%: −28.7% to +17.8%), within noise."
+    beside = (
+        "The whole step of 44.3 ms changed by +5 ms, of which all else made −3 ms (95%: −13 to +8 ms), within noise."
+    )
     assert told[-2] in ((beside,) if answer.alone else (STEP, STEP.replace("whole", "typical (median)")))
     assert all(len(one.split()) <= MOST_WORDS and one.endswith(".") and ";" not in one for one in told), told
 

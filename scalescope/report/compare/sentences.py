@@ -129,9 +129,10 @@ def _whole_step(answer: Comparison) -> list[str]:
     if known is not None:
         still, change = known[0], answer.change_ms or 0.0
         low, high = (answer.low_ms or 0.0) - still, (answer.high_ms or 0.0) - still
+        bounds = f"95%: {signed(low, low, high, '')} to {signed(high, low, high)}"
         return [
-            f"The {which} step: {signed(change, low, high)} of {milliseconds(step)}, and without that "
-            f"{_by(change - still, low, high, step, of=False)}, within noise"
+            f"The {which} step of {milliseconds(step)} changed by {signed(change, low, high)}, of which all else made "
+            f"{signed(change - still, low, high)} ({bounds}), within noise"
         ]
     return [f"The {which} step{_per(answer)}: {_changed_by(answer)}, within noise"]
 
