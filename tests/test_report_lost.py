@@ -24,10 +24,11 @@ from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import AsMeasured, SurePart, WaterfallPart
 from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
-from scalescope.scaling.compare.answer import Comparison, PartChange
+from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.compare.lost import sure_parts
+from scalescope.scaling.compare.lost import other_work, sure_parts
 from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.trace.kernel_kinds import ELEMENTWISE
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.report_samples import write_run
@@ -375,3 +376,34 @@ def test_parts_are_sure_where_a_comparison_has_them_beyond_noise() -> None:
                        baseline_ms=142.8, parts=[matmul, idle])  # fmt: skip
     assert [(one.part, one.change_ms) for one in sure_parts(found)] == [("idle_launch", 12.9)]
     assert not sure_parts(replace(found, low_ms=1.0)), "of a step that grew for sure its growth is told"
+
+
+def test_work_that_differs_is_said_before_a_length_that_cannot_be_told(calm: Path, late: Path) -> None:
+    """*A step cannot be told in length from A's, within noise. Nothing between the ranks is wrong* was told of a step
+    with 34 ms more compute on both ranks, of which `compare` said that it does not do the same work.
+    """
+    work = CountedWork(baseline_calls=601, other_calls=858, change_ms=33.7, low_ms=18.0, high_ms=49.0)
+    within = PartChange(name=ELEMENTWISE, change_ms=5.0, low_ms=-40.0, high_ms=50.0, baseline_ms=20.7, other_ms=25.7,
+                        work=work)  # fmt: skip
+    beyond = replace(within, change_ms=32.1, low_ms=15.9, high_ms=48.2)
+    as_often = replace(within, work=CountedWork(baseline_calls=601, other_calls=601))
+    found = Comparison(baseline="A", other="B", verdict="same", change_ms=41.0, low_ms=-17.0, high_ms=97.0,
+                       baseline_ms=232.8, other_ms=273.8, basis="untraced", parts=[within])  # fmt: skip
+    assert [(one.change_ms, one.low_ms) for one in other_work(found)] == [(33.7, 18.0)], "what more operators take"
+    assert [(one.change_ms, one.low_ms) for one in other_work(replace(found, parts=[beyond]))] == [(32.1, 15.9)]
+    assert not other_work(replace(found, parts=[as_often])) and not other_work(replace(found, low_ms=1.0))
+    run = analyze_against(late, [calm])
+    told = {"step_change_ms": 41.0, "step_low_ms": -17.0, "step_high_ms": 97.0, "from_own_ms": 3.9, "to_own_ms": 28.3}
+    run.lost = [replace(one, **told, other_work=other_work(replace(found, parts=[beyond]))) for one in run.lost]
+    assert noise_sentence(run.lost).endswith("Beyond noise elementwise and reductions changed.")
+    assert not lost_title(run.lost).endswith("within noise")
+    first = run_verdict(run).headline
+    assert (
+        "a step does not do the same work as calm's: elementwise and reductions 858 calls a step for 601 (32 ms more; "
+        "95%: 16 to 48 ms); its length cannot be told from that, within noise (" in first
+    )
+    runs = ", by what one run of a job differs from the next: by their own steps they are known to ± 3.9 ms and ± 28.3"
+    assert f"95%: -17 to 97 ms{runs} ms)" in first
+    assert " does not do the same work as calm's: elementwise" in beside_cause(run), "beside a cause that leads, too"
+    run.lost = [replace(one, to_own_ms=57.0) for one in run.lost]
+    assert runs[:40] not in run_verdict(run).headline, "its own steps leave as much open"

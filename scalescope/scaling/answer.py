@@ -24,6 +24,7 @@ from scalescope.scaling.answer_rows import (
     KernelRow,
     KindRow,
     LastCollective,
+    OtherWork,
     PipelineRow,
     PlacesChange,
     RankSplit,
@@ -175,6 +176,11 @@ class RankLoss(msgspec.Struct, kw_only=True):
     #: Of a change that was measured for sure, and may be of nothing but waits for cores; else None.
     as_measured: AsMeasured | None = None
     sure_parts: list[SurePart] = []  # that changed beyond noise, largest first: of a step that may not have
+    #: Of a step whose change is within noise, what is done more or less often, most time first.
+    other_work: list[OtherWork] = []
+    #: By so much is either side's own median known, ms (95%), whatever runs differ by; None: several, or nothing tells.
+    from_own_ms: float | None = None
+    to_own_ms: float | None = None
     other_names: tuple[str, str] | None = None  # the reference's and the run's, where its user called the job otherwise
     reference_lacks: list[int] = []  # ranks without a trace there: who waits for whom is not known, nor compared
 

@@ -62,6 +62,18 @@ class SurePart(msgspec.Struct, kw_only=True, frozen=True):
     rank: int | None = None  # whose it is alone; None: the mean rank's
 
 
+class OtherWork(msgspec.Struct, kw_only=True, frozen=True):
+    """Kernels, or operators, of a kind of which a step runs more or fewer than a reference's: counted, no noise."""
+
+    part: str  # the kind
+    baseline_calls: int
+    other_calls: int
+    change_ms: float  # a step, of what is done besides, or of the whole kind where that is beyond noise
+    low_ms: float
+    high_ms: float
+    rank: int | None = None  # whose alone; None: each one's
+
+
 class PlacesChange(msgspec.Struct, kw_only=True, frozen=True):
     """Ranks that changed places: those that have most to do, or are late, are not the same on both sides."""
 

@@ -1,5 +1,6 @@
 """What a run lost against a reference: each rank's step there and here, and the parts of its growth."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from scalescope.report.report_data import ReportData
 from scalescope.report.text.waits.change import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
-from scalescope.scaling.answer_rows import PARTS, AsMeasured, SurePart
+from scalescope.scaling.answer_rows import PARTS, AsMeasured, OtherWork, SurePart
 from scalescope.scaling.verdicts.reference import known_ms_of
 
 _WORTH_SAYING = 0.05  # of the growth
@@ -24,6 +25,8 @@ _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
 _ALIKE = 0.5
 #: Steps that differ by less than this share of what they may differ by are as long.
 _AS_LONG = 0.05
+#: Two runs' own steps are known far better than how runs differ where their part of the bounds is no larger a share.
+_FAR_BETTER = 0.75
 _MOST_NAMED = 3  # parts that changed beyond noise, in one sentence
 _MOST_BARS = 160  # ranks in one chart
 #: Beside it the same run's step stands without what recording costs.
@@ -75,7 +78,7 @@ def lost_sentence(run: RunAnalysis) -> str:
 
 def lost_title(losses: Sequence[RankLoss]) -> str:
     """Return of which steps the table is, and that what they differ by is within noise, where it is."""
-    sure = losses[0].as_measured is not None or losses[0].sure_parts
+    sure = losses[0].as_measured is not None or losses[0].sure_parts or losses[0].other_work
     within = ": within noise" if losses[0].within_noise and not sure else ""
     return f"What a profiled step lost against {losses[0].reference}, a rank, recording included{within}"
 
@@ -94,8 +97,8 @@ def noise_sentence(losses: Sequence[RankLoss]) -> str:
     if (sure := loss.as_measured) is not None:
         measured = f"{_in_ms(change, sure.low_ms, sure.high_ms)}, as measured, and by {_free(sure)}"
         told = f"{capitalized(_compared_as(loss))} changed by {measured}"
-    if loss.sure_parts:
-        return f"{told}. Beyond noise {listing([_name_of(one) for one in loss.sure_parts])} changed."
+    if changed := [*map(_name_of, loss.other_work), *map(_name_of, loss.sure_parts)]:
+        return f"{told}. Beyond noise {listing(changed)} changed."
     return f"{told}: no part of the growth as profiled is a finding."
 
 
@@ -120,15 +123,17 @@ def lost_clause(run: RunAnalysis) -> str:
         )
     if low <= 0 <= high:
         known = max(-low, high) <= WIDE * loss.from_step_ms
-        told = "is as long as" if known else "cannot be told in length from"
+        how = "is as long as" if known else "cannot be told in length from"
         waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
         cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)  # within noise it is in any case
         signed = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"  # of the change, which is told from and to
-        whole = f"a step {told} {loss.reference}'s, within noise ({_job_span(run)}; {signed}){cores}"
-        if not loss.sure_parts:
-            return whole
+        within = f"within noise ({_job_span(run)}; {signed}{'' if known else _own_bounds(loss)}){cores}"
+        if not loss.sure_parts and not loss.other_work:
+            return f"a step {how} {loss.reference}'s, {within}"
         its = f"its length is {loss.reference}'s" if known else "its length cannot be told from that"
-        return f"{_sure_parts(loss)}; {its}, within noise ({_job_span(run)}; {signed}){cores}"
+        besides = [f"it has {_sure_parts(loss)}"] if loss.sure_parts else []
+        first = [_other_work(loss), *besides] if loss.other_work else [f"a step has {_sure_parts(loss)}"]
+        return "; ".join((*first, f"{its}, {within}"))
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
     span = f"{_job_span(run)}{', medians without a profiler' * _is_measured(loss)}"
@@ -143,20 +148,52 @@ def lost_clause(run: RunAnalysis) -> str:
 
 
 def _sure_parts(loss: RankLoss) -> str:
-    """Return of which parts a step has more or less than the reference's, beyond noise; no full stop."""
+    """Return what parts a step has more or less of than the reference's, beyond noise."""
     more = [
         f"{_in_digits(one)} {'more' if one.change_ms > 0 else 'less'} {_name_of(one)}"
         f"{f' on rank {one.rank}' if one.rank is not None else ''}"
         for one in loss.sure_parts[:_MOST_NAMED]
     ]
-    return f"a step has {listing(more)} than {loss.reference}'s"
+    return f"{listing(more)} than {loss.reference}'s"
 
 
-def _in_digits(one: SurePart) -> str:
+def _other_work(loss: RankLoss) -> str:
+    """Return what a step does more or less often than the reference's, which is counted; no full stop."""
+    told = [
+        f"{parts.named(one.part).name if one.part in PARTS else one.part} {one.other_calls:,} calls a step for "
+        f"{one.baseline_calls:,}{f' on rank {one.rank}' if one.rank is not None else ''} "
+        f"({_in_digits(one)} {'more' if one.change_ms > 0 else 'less'}; {_bounds_of(one)})"
+        for one in loss.other_work[:_MOST_NAMED]
+    ]
+    return f"a step does not do the same work as {loss.reference}'s: {listing(told)}"
+
+
+def _bounds_of(one: SurePart | OtherWork) -> str:
+    """Return the bounds of by how much more, or less, a part takes."""
+    return _bounds(one.low_ms, one.high_ms) if one.change_ms > 0 else _bounds(-one.high_ms, -one.low_ms)
+
+
+def _own_bounds(loss: RankLoss) -> str:
+    """Return that the bounds of a change are wide for what runs differ by, where each run's own step is known far
+    better; else "".
+    """
+    own, low, high = (loss.from_own_ms, loss.to_own_ms), loss.step_low_ms, loss.step_high_ms
+    if None in own or low is None or high is None:
+        return ""
+    there, here = (ms or 0.0 for ms in own)
+    if math.hypot(there, here) > _FAR_BETTER * (high - low) / 2:
+        return ""
+    return (
+        f", by what one run of a job differs from the next: by their own steps they are known to ± "
+        f"{milliseconds(there)} and ± {milliseconds(here)}"
+    )
+
+
+def _in_digits(one: SurePart | OtherWork) -> str:
     return f"{figure(abs(one.change_ms), digits_of((one.high_ms - one.low_ms) / 2))} ms"
 
 
-def _name_of(one: SurePart) -> str:
+def _name_of(one: SurePart | OtherWork) -> str:
     return parts.named(one.part).name if one.part in PARTS else one.part
 
 
@@ -184,7 +221,8 @@ def beside_cause(run: RunAnalysis) -> str:
     if high < 0:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either
     bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"
-    return f"against {loss.reference} the step is {_longer(change)}{within} ({bounds}){cores}"
+    other = f". {capitalized(_other_work(loss))}" if loss.other_work else ""
+    return f"against {loss.reference} the step is {_longer(change)}{within} ({bounds}){cores}{other}"
 
 
 def _free(sure: AsMeasured) -> str:

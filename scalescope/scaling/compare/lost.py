@@ -14,18 +14,23 @@ from pathlib import Path
 import msgspec
 
 from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.records.steps.unevenness import half_of_median
 from scalescope.scaling.answer import RankLoss
-from scalescope.scaling.answer_rows import PARTS, SurePart, WaterfallPart
+from scalescope.scaling.answer_rows import PARTS, OtherWork, SurePart, WaterfallPart
 from scalescope.scaling.compare.alike.same_work import another_job, other_names
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.measurement import EXPOSED, UNSPLIT
 from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
 
 #: A part that changed by less of the step is no word worth, however sure that is: as `compare` has it.
 _WORTH_NAMING = 0.001
+#: Of fewer steps no median is known by itself.
+_FEWEST_STEPS = 8
 
 
 def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]:
@@ -90,6 +95,9 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
             cores_untold=found.cores_untold,
             as_measured=found.sure_as_measured,
             sure_parts=sure,
+            other_work=other_work(found),
+            from_own_ms=_own_ms(references) if found.basis == "untraced" else None,
+            to_own_ms=_own_ms([run]) if found.basis == "untraced" else None,
         )
         for one in lost
     ]
@@ -111,6 +119,36 @@ def sure_parts(found: Comparison) -> list[SurePart]:
                  rank=one.rank if one.of_one_rank else None)
         for one in sorted(() if often else sure, key=lambda one: -abs(one.change_ms))
     ]  # fmt: skip
+
+
+def other_work(found: Comparison) -> list[OtherWork]:
+    """Return what a step that may be as long as the reference's runs more or fewer kernels of, as `compare` has it."""
+    low, high, least = found.low_ms, found.high_ms, _WORTH_NAMING * (found.baseline_ms or 0.0)
+    if low is None or high is None or not low <= 0 <= high:
+        return []
+    told = []
+    for one in found.parts:
+        work, counted = one.work, one.counted
+        if work is None or not one.more_done or not (found.is_sure(one) or abs(one.told_ms or 0.0) > least):
+            continue
+        change, bounds = one.change_ms, (one.low_ms, one.high_ms)
+        if counted is not None and counted.change_ms is not None:
+            change, bounds = counted.change_ms, (counted.low_ms or 0.0, counted.high_ms or 0.0)
+        told.append(
+            OtherWork(part=one.name, baseline_calls=work.baseline_calls, other_calls=work.other_calls,
+                      change_ms=change, low_ms=bounds[0], high_ms=bounds[1], rank=work.rank)
+        )  # fmt: skip
+    return sorted(told, key=lambda one: -abs(one.change_ms))
+
+
+def _own_ms(paths: Sequence[Path]) -> float | None:
+    """Return how far the median of a single run's own steady steps is known, ms; None of several, or where no rows
+    tell.
+    """
+    if len(paths) > 1 or not (paths[0] / "run.json").is_file():
+        return None
+    steady = measured_steps(RunFolder(paths[0]).read_steps()).steady
+    return half_of_median([row.length_ms for row in steady]) if len(steady) >= _FEWEST_STEPS else None
 
 
 def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained, lacks: list[int]) -> RankLoss:
