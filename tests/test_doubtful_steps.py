@@ -1,5 +1,6 @@
 """What is said where a machine, or waits for cores, may have made what steps differ by."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,8 +10,10 @@ import pytest
 from scalescope.report.steadiness import _in_steps, uneven_sentence
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
+from scalescope.scaling.as_run import of_job
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding.figures import BESIDES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
@@ -155,3 +158,19 @@ def test_whose_threads_have_a_starved_hosts_cores_is_told_no_surer_than_it_is_kn
     for text in (room, trace):
         assert "other threads have their cores, of other processes or the job's own" in text
     assert not any("others use" in text for text in (full, room, trace))
+
+
+@pytest.mark.parametrize(("known", "of_own"), [(0.04, True), (0.001, False)])
+def test_shares_are_of_the_step_that_is_named_on_an_unsteady_machine_too(
+    known: float, of_own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (plain,) = analyze([Path(__file__).parent / "data" / "cpu_ddp_n2"], jobs=1)
+    assert isinstance(plain, RunAnalysis) and plain.as_run is not None and plain.as_run.step_ms is not None
+    parts_ms = plain.as_run.step_ms
+    own = Interval(1.025 * parts_ms, (1.025 - known) * parts_ms, (1.025 + known) * parts_ms)
+    monkeypatch.setattr(of_job, "measured_step", lambda _: own)
+    monkeypatch.setattr(of_job, "is_doubtful", lambda _: True)
+    plain.findings, plain.advice = [msgspec.structs.replace(OWN_WORK, ms=0.1 * parts_ms, fraction=0.1)], []
+    plain.as_run.low_ms = plain.as_run.high_ms = parts_ms
+    of_job.tell_step_of_job(plain)
+    assert plain.findings[0].fraction == pytest.approx(0.1 / 1.025 if of_own else 0.1)

@@ -34,7 +34,8 @@ def tell_step_of_job(run: RunAnalysis) -> None:
     if told.step_ms is not None and told.ranks:
         told.replayed_ms = told.parts_ms
     told.step_ms, told.low_ms, told.high_ms = step.value, step.low, step.high
-    if told.replayed_ms is not None and not is_doubtful(run):  # of an unsteady machine's all is told of these alone
+    # of an unsteady machine's, all is told of these alone, unless they are as long as the job's own
+    if told.replayed_ms is not None and (is_step_of_job(told) or not is_doubtful(run)):
         _share_of_job(run, told.replayed_ms.value, step.value)
 
 
