@@ -97,7 +97,7 @@ def test_what_a_cause_takes_what_it_costs_and_the_step_s_change_are_told_once_ea
     )
     assert less == "Not all of the 18.4 ms is lost: without it rank 1 would wait for the others."
     assert besides.endswith("a step has 5.0 ms more idle (loading data) than in calm (rank 1).")
-    assert whole.startswith("The whole step: +")
+    assert whole.startswith("The whole step of 62.1 ms changed by +12 ms, of which all else made −2 ms ")
     told = " ".join(verdict_sentences(found))
     assert told.count("within noise") == 1 and "calls a step" not in told and "keeps the others" not in told
     assert "exposed wait" not in told and "Found in" not in summary(found)
