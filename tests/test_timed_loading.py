@@ -18,7 +18,14 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits, LateInSteps
-from scalescope.scaling.finding.figures import LOADED, LOADER_WORKERS, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, WORKERS_CORES
+from scalescope.scaling.finding.figures import (
+    LATE,
+    LOADED,
+    LOADER_WORKERS,
+    MAY_BE_OTHERS,
+    MAY_BE_OTHERS_UP_TO,
+    WORKERS_CORES,
+)
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 from scalescope.scaling.finding.order import are_little_at_most
 from scalescope.scaling.findings.derived import keep
@@ -198,3 +205,24 @@ def test_a_late_rank_that_loads_longer_in_all_steps_does_so_though_no_window_sho
     first = analysis.findings[0]
     assert (first.code, first.rank, first.ms) == ("data_loading", 1, 30.0)
     assert statistics.fmean(times.loading.by_rank_ms) < 31 and "31.1 ms" in because(first)
+
+
+def test_of_hosts_that_all_load_longer_than_one_is_late_by_all_are_told(tmp_path: Path) -> None:
+    """*Rank 0 costs 86.8 ms … its host loads data* was told of loaders that took 201 ms of rank 0's mean step and
+    114 ms of rank 1's, of 216 ms: the only step in the window had batches in stock on rank 1.
+    """
+    analysis = run_of(tmp_path / "run", [90.0, 60.0], 1.0)
+    late = Finding(
+        code="data_loading",
+        rank=0,
+        ms=30.0,
+        low_ms=29.0,
+        high_ms=31.0,
+        fraction=0.2,
+        backed="measured",
+        evidence=(EvidenceRow(kind="figure", name=LATE, ms=30.0, value=34.0),),
+    )
+    (found,) = with_timed_loading([late], analysis)
+    assert found.rank is None and found.ms == pytest.approx(75.1, abs=0.1)
+    by_most = replace(late, ms=70.0, low_ms=69.0, high_ms=71.0)
+    assert with_timed_loading([by_most], analysis) == [by_most], "what one is late by is then most of it"

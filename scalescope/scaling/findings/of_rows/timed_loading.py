@@ -14,7 +14,6 @@ from scalescope.scaling.answer_steps import CoreWaits, LoadingInSteps
 from scalescope.scaling.finding.figures import LOADED, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, STEADY_STEPS, WORKERS_CORES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import (
-    is_late,
     is_now_and_then,
     is_of_one_step,
     is_of_resting_workers,
@@ -104,7 +103,7 @@ def with_timed_loading(findings: Sequence[Finding], analysis: RunAnalysis) -> li
     if loading.shortest_low_ms < _SHARE * loading.mean_step_ms:
         return list(findings)
     known = [one for one in findings if one.code == "data_loading" and one.ms is not None]
-    if any(is_late(one) or (one.high_ms or 0.0) >= loading.shortest_low_ms for one in known if not is_of_one_step(one)):
+    if any((one.high_ms or 0.0) >= loading.shortest_low_ms for one in known if not is_of_one_step(one)):
         return list(findings)
     remedy = next((one.remedy for one in known if one.remedy is not None), None)
     rest_of_them = next((one for one in known if is_of_resting_workers(one)), None)
