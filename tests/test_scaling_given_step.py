@@ -293,7 +293,7 @@ def test_what_hosts_cost_is_a_bound_in_a_step_that_devices_fill(step_ms: float, 
     scene: Any = SimpleNamespace(
         replayer=replayer, step_ms=step_ms, share_ms=idle.__getitem__, analysis=SimpleNamespace(as_run=as_run)
     )
-    codes: tuple[Code, ...] = ("synchronising", "more_work", "copies")
+    codes: tuple[Code, ...] = ("synchronising", "more_work", "copies", "double_precision")
     waits, *others = beside_full_devices(scene, [Gain(Candidate(code=one), 0.69, 0.65, 0.99) for one in codes])
     assert (waits.candidate.at_most, waits.ms, waits.low_ms) == (is_bound, 0.69, 0.0 if is_bound else 0.65)
     assert not any(one.candidate.at_most or one.low_ms < 0.65 for one in others)

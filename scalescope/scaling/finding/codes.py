@@ -13,13 +13,13 @@ Code = Literal[
     "host_starved",  # everything that a rank's host does takes longer than on the others: its cores are shared
     "host_bound",  # the devices wait for launches, on all ranks
     "element_reads",  # a loop of Python reads a host's tensors value by value
-    "unfused_optimizer",  # it runs operator after operator where one would do: on CPUs, on all ranks
-    "unfused_normalisation",  # it is written out in operators where one would do: on CPUs, on all ranks
-    "double_precision",  # what float32 would do, computed in float64: on CPUs, on all ranks
+    "unfused_optimizer",  # it runs operator after operator where one would do: on all ranks
+    "unfused_normalisation",  # it is written out in operators where one would do: on all ranks
+    "double_precision",  # what float32 would do, computed in float64: on all ranks
     "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
     "metrics",  # what operators compute behind the optimizer's step, for no gradient: on CPUs, on all ranks
     "recomputation",  # the backward pass runs parts of the forward pass again, so that memory is saved: on all ranks
-    "unused_forward",  # what the forward pass computes that leads to no gradient: on CPUs, on all ranks
+    "unused_forward",  # what the forward pass computes that leads to no gradient: on all ranks
     "synchronising",  # the host waits for the device in mid-step, which then waits for the host
     "recompilation",
     "allocation",  # memory taken from, or given back to, the driver in a step

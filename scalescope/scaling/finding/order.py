@@ -33,6 +33,8 @@ _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies", "late_bucket")
 #: What noise may have made, and costs less than this share of what it has not, is no word worth; and what is less than
 #: this share of what noise may have made is not what to begin with.
 _FAR_BELOW = 0.25
+#: What all ranks' own code has devices do the long way: what hosts take to launch it is a part of all launching.
+_LONG_WAY: tuple[Code, ...] = ("unfused_optimizer", "unfused_normalisation", "double_precision", "unused_forward")
 #: What costs this share of what is bounded, for sure, comes before the bound: sizes are known within a fifth or so, and
 #: of a bound it is not known that any of it can be had.
 _NEARLY = 0.75
@@ -257,6 +259,20 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float, waited_ms:
             and not _is_trifle(one, step_ms)
         )
         or (one.code == "exposed_transfer" and is_no_fault(one) and (one.ms or 0.0) > (first.ms or 0.0))
+    ]
+    return [*ahead, *(one for one in findings if one not in ahead)]
+
+
+def behind_what_is_launched(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings of ranks with devices with a first bound on launching behind what their own code has them launch
+    the long way, where that costs a quarter of it: it is a part of the launching that is known, and can be had.
+    """
+    first = next(iter(findings), None)
+    if first is None or first.code != "host_bound" or not first.at_most or first.rank is not None:
+        return list(findings)
+    least = _FAR_BELOW * weight(first)
+    ahead = [
+        one for one in findings[1:] if one.code in _LONG_WAY and (one.low_ms or 0.0) > 0 and (one.ms or 0) >= least
     ]
     return [*ahead, *(one for one in findings if one not in ahead)]
 

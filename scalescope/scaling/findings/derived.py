@@ -13,6 +13,7 @@ from scalescope.scaling.finding.kinds import is_lost_in_noise, is_within_noise
 from scalescope.scaling.finding.order import (
     are_little_at_most,
     behind_what_is_known,
+    behind_what_is_launched,
     worth_leading,
     worth_telling,
 )
@@ -78,6 +79,8 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
         waits = analysis.step_times.core_waits if analysis.step_times is not None else None
         waited_ms = max(waits.profiled_ms, default=0.0) if waits is not None else 0.0
         told = behind_what_is_known(told, step_ms, waited_ms)
+    else:
+        told = behind_what_is_launched(told)
     told = all_sound(told, _longest_ms(analysis))
     fitted = led([_fitted(one, analysis) for one in worth_telling(told, on_cpus=analysis.activity == "cpu")])
     analysis.findings = fitted

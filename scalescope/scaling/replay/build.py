@@ -106,10 +106,12 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     graph.steps[rank] = begins
     if record.activity == "cpu":
         graph.loading.update(first + at for at in that_load(record))
-        graph.optimizing.update(first + at for at in updating(record))
-        graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
         graph.preparing.update(first + at for at in preparing(record))
         graph.metrics.update(first + at for at in behind_updates(record))
+    graph.optimizing.update(first + at for at in updating(record))
+    graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
+    graph.double.update(first + at for at in record.long_way.double)
+    graph.converting.update(first + at for at in record.long_way.converting)
     graph.recomputed.update(first + at for at in record.recomputed)
     graph.precisions.update((first + at, place) for at, place in enumerate(record.precisions) if place)
     graph.unused.update(first + at for at in record.unused)

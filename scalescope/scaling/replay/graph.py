@@ -152,6 +152,8 @@ class Graph:
     metrics: set[int] = field(default_factory=set)  # … that look at what a step made, behind its update
     recomputed: set[int] = field(default_factory=set)  # … of the forward pass, that the backward pass runs once more
     precisions: dict[int, int] = field(default_factory=dict)  # by activity of a CPU: what it computes in, where told
+    double: set[int] = field(default_factory=set)  # … of a device, that compute in float64, as kernels' names tell
+    converting: set[int] = field(default_factory=set)  # … of a device, that convert to float64 or from it
     unused: set[int] = field(default_factory=set)  # … of the forward pass, that lead to no gradient
     #: by activity: how many times the contention's inflation is its own; beyond the list 1
     slowed: list[float] = field(default_factory=list)

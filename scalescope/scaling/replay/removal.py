@@ -77,6 +77,7 @@ class Removal(msgspec.Struct, frozen=True):
     longest_ns: int = 0  # of a pause of several gaps: the longest of them; 0: it is one
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
     share: float = 1.0  # of what runs one by one, or in double precision: so much one operator, or float32, gives back
+    of_calls: float | None = None  # of what runs one by one on a device: the same of what its host takes to launch it
     before: str | None = None  # what is launched behind a pause, where its name tells; "": a step's first launch
     transfers: tuple[
         tuple[int, ...], ...
@@ -115,9 +116,9 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
         elif removal.what == "elements":
             free_elements(graph, rank)
         elif removal.what == "unfused":
-            fuse_optimizer(graph, rank, removal.share)
+            fuse_optimizer(graph, rank, removal.share, removal.of_calls)
         elif removal.what == "normalising":
-            build_normalisation_in(graph, rank, removal.share)
+            build_normalisation_in(graph, rank, removal.share, removal.of_calls)
         elif removal.what in ("double", "double_convolutions"):
             compute_in_single(graph, rank, removal.share, convolved=removal.what == "double_convolutions")
         elif removal.what == "preparing":

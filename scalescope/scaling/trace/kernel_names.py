@@ -14,6 +14,17 @@ _COMPUTES_IN = (
     ("float16", re.compile(r"fp16|hgemm|f16f16|nvjet_(sm\d+_)?h")),
     ("float32", re.compile(r"tf32|(?<![a-z])sgemm|_ffma_|f32f32|scudnn")),
 )
+#: What a kernel computes on in float64: products by their names; of any other the function, or what the first of its
+#: template's types is. Many a kernel of floats takes a scalar in double precision: those stand elsewhere.
+_DOUBLE = re.compile(
+    r"dgemm|f64f64|d884|functor\w*<double\b|lambda\(double\)"
+    r"|^[^<(]*(\(anonymous namespace\)[^<(]*)?<(?:(?:\d+u?|true|false|\([^)]*\)\d+|[\w:]*invstd),\s*)*double\b"
+    r"|reduceop<double\b"
+)
+#: What copies from one type to another.
+_CONVERTS = re.compile(
+    r"direct_copy_kernel\w*\(.*(loadwithcast|gpu_kernel_impl<)|(bfloat16|float16|float8)_copy_kernel"
+)
 _LONGEST = 4096  # characters; the longest name in two hundred real traces has 1,676
 _HEAD, _TAIL = 3072, 1023  # of a longer one
 
@@ -30,6 +41,20 @@ def precision_of_product(name: str) -> str | None:
     """Return what a kernel that multiplies computes in, by its name; None where that does not tell."""
     lower = name.lower()
     return next((precision for precision, pattern in _COMPUTES_IN if pattern.search(lower)), None)
+
+
+def is_in_double(name: str) -> bool:
+    """Tell whether a kernel computes in float64, or converts to it, by its name."""
+    return bool(_DOUBLE.search(name.lower()))
+
+
+def converts(name: str) -> bool:
+    """Tell whether a kernel converts numbers of one type to another, by its name, and does nothing else."""
+    return bool(_CONVERTS.search(name.lower()))
+
+
+def converts_to_double(name: str) -> bool:
+    return "lambda(double)" in name and converts(name)
 
 
 def short_name(name: str) -> str:

@@ -220,38 +220,50 @@ def unfused_optimizer(finding: Finding) -> str:
     row = first_of(finding, "annotation")
     name = row.name.removeprefix("Optimizer.step#").removesuffix(".step") if row is not None else "the optimizer"
     takes = f" {milliseconds(row.ms)}" if row is not None and row.ms is not None else " time"
-    calls = f" in {row.calls:,.0f} operators" if row is not None and row.calls else ""
+    calls = f" in {row.calls:,.0f} {_launched(finding)}" if row is not None and row.calls else ""
     most = [one.name for one in finding.evidence if one.kind == "operator"]
     named = f", most of it {listing(most)}" if most else ""
     told = f"{name} takes{takes} of a profiled step{calls}"
     if (loop := row_of(finding, UPDATED_BY_HAND)) is None:
-        return f"{told}{named}, where one would do"
-    return f"{f'{told}, and ' if row is not None else ''}{_by_hand(loop)}{named}"
+        return f"{told}{named}, where {'one' if is_on_cpu(finding) else 'a few'} would do"
+    return f"{f'{told}, and ' if row is not None else ''}{_by_hand(loop, _launched(finding))}{named}"
 
 
-def _by_hand(row: EvidenceRow) -> str:
+def _by_hand(row: EvidenceRow, pieces: str) -> str:
     """Return what a loop of the user's own does to parameters one at a time."""
-    calls = f" in {row.calls:,.0f} operators" if row.calls else ""
+    calls = f" in {row.calls:,.0f} {pieces}" if row.calls else ""
     takes = f": {milliseconds(row.ms)} of a profiled step" if row.ms is not None else ""
     which = f"{row.value:,.0f} parameters" if row.value else "parameters"
     return f"the job updates {which} one at a time{calls}, by no optimizer of torch's{takes}"
 
 
+def _pieces(finding: Finding) -> str:
+    """Return what such a finding counts: operators where hosts compute, what these launch on devices."""
+    return "operators" if is_on_cpu(finding) else "kernels"
+
+
+def _launched(finding: Finding) -> str:
+    """Return what parameters that are updated one by one run: on devices each is a launch, which takes the host."""
+    return _pieces(finding) if is_on_cpu(finding) else "kernels, a launch each"
+
+
 def unfused_normalisation(finding: Finding) -> str:
     row, chains = row_of(finding, NORMALISED), row_of(finding, NORMALISATIONS)
     times = f"{chains.calls:,.0f} times a step" if chains is not None and chains.calls else "again and again"
-    each = f"{chains.value:,.0f} operators" if chains is not None and chains.value else "operators"
+    pieces, runs = _pieces(finding), "runs" if is_on_cpu(finding) else "launches"
+    each = f"{chains.value:,.0f} {pieces}" if chains is not None and chains.value else pieces
     most = [one.name for one in finding.evidence if one.kind == "operator"]
     named = f" (most of it {listing(most)})" if most else ""
     takes = f", {milliseconds(row.ms)} of a profiled step with the backward pass" if row and row.ms is not None else ""
-    return f"{times} it runs {each} in a row{named}{takes}, where the built-in one is one"
+    return f"{times} it {runs} {each} in a row{named}{takes}, where the built-in one is one"
 
 
 def double_precision(finding: Finding) -> str:
     row = row_of(finding, DOUBLE_PRECISION)
-    calls = f"{row.calls:,.0f} operators" if row is not None and row.calls else "operators"
+    pieces = _pieces(finding)
+    calls = f"{row.calls:,.0f} {pieces}" if row is not None and row.calls else pieces
     takes = f" take {milliseconds(row.ms)} of a profiled step" if row is not None and row.ms is not None else ""
-    most = [one.name for one in finding.evidence if one.kind == "operator"]
+    most = [one.name for one in finding.evidence if one.kind in ("operator", "activity")]
     named = f", most of it {listing(most)}" if most else ""
     what = "in double precision (float64) what takes about half as long in float32, or less"
     return f"all ranks compute {what}: {calls}{takes}{named}"
@@ -291,9 +303,9 @@ def unused_forward(finding: Finding) -> str:
     row = row_of(finding, UNUSED_FORWARD)
     much = f"{milliseconds(row.ms)} of a profiled step's forward pass" if row and row.ms is not None else (
         "a part of the forward pass")  # fmt: skip
-    most = [one.name for one in finding.evidence if one.kind == "operator"]
+    most = [one.name for one in finding.evidence if one.kind in ("operator", "activity")]
     named = f"most of it {listing(most)}" if most else ""
-    calls = f"{row.calls:,.0f} operators" if row is not None and row.calls else ""
+    calls = f"{row.calls:,.0f} {_pieces(finding)}" if row is not None and row.calls else ""
     within = ", ".join(one for one in (calls, named) if one)
     told = f"{much} ({within})" if within else much
     return f"{told} leads to no gradient: the loss does not use its result, or takes it as a fixed value"

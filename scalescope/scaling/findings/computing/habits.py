@@ -33,13 +33,12 @@ from scalescope.scaling.trace.kernel_kinds import (
     OPTIMISER,
     kind_of,
 )
+from scalescope.scaling.trace.kernel_names import is_in_double
 
 #: What NVIDIA's libraries call products of fp32 that run on the plain cores (SIMT, FFMA), and what a name has of one
 #: that runs on the matrix units, whatever else.
 _FULL = re.compile(r"_ffma_|(?<![a-z])sgemm|scudnn")
 _MATRIX_UNITS = re.compile(r"tensorop|tf32|tensor\d|hmma|gmma|bf16|(?<![a-z])f16")
-#: Many a kernel of floats takes a scalar in double precision: what a function computes on stands first.
-_DOUBLE = re.compile(r"dgemm|f64f64|d884|functor\w*<double\b")
 #: One operator a kernel, element by element; what gathers by positions is not fused with what comes before.
 _ELEMENTWISE = re.compile(r"(?<!gather_)elementwise_kernel(?!.*(index|gather|scatter))")
 #: Layouts are turned around convolutions where a network's own is not the one that they compute in.
@@ -87,7 +86,7 @@ def _is_full_precision(kernel: _Kernel) -> bool:
 
 
 def _is_double(kernel: _Kernel) -> bool:
-    return bool(_DOUBLE.search(kernel.lower))
+    return is_in_double(kernel.name)
 
 
 def _is_unfused_optimiser(kernel: _Kernel) -> bool:

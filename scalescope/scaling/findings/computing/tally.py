@@ -8,9 +8,10 @@ from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import MOST_STEPS, Scene, gained_ms
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Activity
+from scalescope.scaling.trace.kernel_kinds import kind_of
 
-#: From this share of the step on what all ranks compute is told, by itself.
-_MUCH = 0.03
+#: From this share of the step on what all ranks compute is told, by itself; and on devices.
+_MUCH, _MUCH_ON_DEVICE = 0.03, 0.05
 #: So many names are told, if each takes this share of all of it.
 _NAMED, _WORTH_NAMING = 3, 0.1
 #: A rank that takes less than this share of what another does, or a step of what its rank's others do, is unlike them.
@@ -78,14 +79,15 @@ def of_last_rank_ms(taken_ns: Mapping[tuple[int, int], float], steps: int) -> fl
 
 
 def tally_of(scene: Scene, activities: Iterable[int]) -> Tally:
-    """Return a tally of activities of the scene's ranks, in its steps."""
-    graph = scene.replayer.graph
+    """Return a tally of activities of the scene's ranks, in its steps: operators by name, kernels by kind."""
+    graph, on_cpu = scene.replayer.graph, scene.replayer.on_cpu
     tally = Tally(scene.side.ranks, set(graph.step_numbers))
     for node in (graph.activities[at] for at in activities):
-        tally.add(node.name, node)
+        tally.add(node.name if on_cpu else kind_of(node.name), node)
     return tally
 
 
 def takes_much(scene: Scene, change: Change) -> bool:
     """Tell whether a change of what all ranks compute is worth telling: what is not told takes nothing from others."""
-    return gained_ms(scene.replayer, change) >= _MUCH * scene.step_ms
+    much = _MUCH if scene.replayer.on_cpu else _MUCH_ON_DEVICE
+    return gained_ms(scene.replayer, change) >= much * scene.step_ms

@@ -1,4 +1,4 @@
-"""Normalisation that is written out in single operators where one would do: on CPUs, of all ranks alike.
+"""Normalisation that is written out in single operators where one would do: of all ranks alike.
 
 It is no fault of a rank, and the built-in one changes no result but for rounding. What that gives back was measured,
 and varies with the shapes and with how it is written: so does the interval.
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding.figures import NORMALISATIONS, NORMALISED
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
-from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene, gained_ms
-from scalescope.scaling.findings.computing.tally import of_last_rank_ms
+from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
+from scalescope.scaling.findings.computing.tally import of_last_rank_ms, takes_much
 from scalescope.scaling.rank.records.normalising import normalising
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -18,16 +18,16 @@ from scalescope.scaling.replay.removal import Removal
 #: so much: seven ways to write GroupNorm, LayerNorm and BatchNorm, four shapes each, alone and on all cores at once
 #: (benchmarks/written_out.py, docs/method/findings.md).
 GIVEN_BACK, GIVEN_BACK_LOW, GIVEN_BACK_HIGH = 0.86, 0.75, 0.92
-#: From this share of the step on it is told, by itself.
-_MUCH = 0.03
+#: The same on devices, of the kernels, on an H200; and of what hosts take to launch them and to record their gradients:
+#: half and less of all they do for both passes, of which these chains' own calls are not all.
+ON_DEVICE, ON_DEVICE_LOW, ON_DEVICE_HIGH, OF_CALLS = 0.72, 0.55, 0.92, 0.65
 #: So many operators are named.
 _NAMED = 3
 
 
 def unfused_normalisation(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks normalise one operator after another, for much of the step."""
-    if not scene.replayer.on_cpu:
-        return
+    on_cpu = scene.replayer.on_cpu
     records, numbers = scene.replayer.records, set(scene.replayer.graph.step_numbers)
     ns: dict[str, float] = {}
     of_step: dict[tuple[int, int], float] = {}
@@ -47,16 +47,20 @@ def unfused_normalisation(scene: Scene) -> Iterator[Candidate]:
                 operators = max(operators, one.operators)
                 chains += 1 / scale
                 for at, took in zip(one.activities, taken, strict=True):
-                    ns[record.name[at]] = ns.get(record.name[at], 0.0) + took / scale
-    removals = (Removal("normalising", share=GIVEN_BACK),)
-    if gained_ms(scene.replayer, Change(without=removals)) < _MUCH * scene.step_ms:
-        return  # what is not told takes nothing from other causes either
+                    name = record.operator_of(at)
+                    ns[name] = ns.get(name, 0.0) + took / scale
+    low, middle, high = (
+        (GIVEN_BACK_LOW, GIVEN_BACK, GIVEN_BACK_HIGH) if on_cpu else (ON_DEVICE_LOW, ON_DEVICE, ON_DEVICE_HIGH)
+    )
+    removals = (Removal("normalising", share=middle, of_calls=None if on_cpu else OF_CALLS),)
+    if not takes_much(scene, Change(without=removals)):
+        return
     most = sorted(ns, key=lambda name: -ns[name])[:_NAMED]
     takes_ms = of_last_rank_ms(of_step, len(numbers))
     yield Candidate(
         code="unfused_normalisation",
         removals=removals,
-        known_within=(GIVEN_BACK_LOW / GIVEN_BACK, GIVEN_BACK_HIGH / GIVEN_BACK),
+        known_within=(low / middle, high / middle),
         evidence=(
             EvidenceRow(kind="figure", name=NORMALISED, ms=takes_ms, calls=calls),
             EvidenceRow(kind="figure", name=NORMALISATIONS, calls=chains, value=float(operators)),

@@ -1,4 +1,4 @@
-"""What the forward pass computes with gradients that no backward pass asks for, on CPUs: of all ranks alike.
+"""What the forward pass computes with gradients that no backward pass asks for: of all ranks alike.
 
 A tower whose outputs go nowhere, or one whose outputs are looked at, or are a fixed target. It is work that the job was
 given, and no fault of a rank. Without it the step is shorter by what it takes at most, since some may be wanted.
@@ -22,7 +22,7 @@ def unused_forward(scene: Scene) -> Iterator[Candidate]:
     yield Candidate(
         code="unused_forward",
         removals=removals,
-        evidence=tally.rows(UNUSED_FORWARD, "operator"),
+        evidence=tally.rows(UNUSED_FORWARD, "operator" if scene.replayer.on_cpu else "activity"),
         remedy=Remedy(cure="drop_unused"),
         at_most=True,
     )

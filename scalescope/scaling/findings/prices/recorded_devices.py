@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.replays import NEAR
-from scalescope.scaling.finding.codes import ON_THE_DEVICE, Code
+from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, ON_THE_DEVICE, Code
 from scalescope.scaling.findings.candidate import Scene, gained_ms
 from scalescope.scaling.findings.prices.gain import Gain
 from scalescope.scaling.replay.change import Change
@@ -30,7 +30,7 @@ def beside_full_devices(scene: Scene, gains: list[Gain]) -> list[Gain]:
         return gains
     return [
         replace(one, low_ms=0.0, candidate=replace(one.candidate, at_most=True))
-        if one.candidate.code not in (*ON_THE_DEVICE, *_MOVED, "copies")
+        if one.candidate.code not in (*ON_THE_DEVICE, *COMPUTED_BY_ALL, *_MOVED, "copies")
         and one.candidate.rank is None
         and one.candidate.seen is None
         else one

@@ -1,9 +1,10 @@
-"""Which of a CPU's operators update parameters one at a time, by a loop of the user's own and no optimizer of torch's.
+"""Which of a host's operators update parameters one at a time, by a loop of the user's own and no optimizer of torch's.
 
 Behind a backward pass, and before the next forward pass, such a loop runs the same few operators for each parameter:
 one of them comes about as often as the backward pass has made gradients. Nothing tells which tensors an operator has.
-What is in place and has no root gives nothing back, or little, as measured: momentum, averages of weights, norms that
-are clipped. So what counts makes tensors anew, which are gone with the next operator, or takes roots, as Adam does.
+On CPUs what is in place and has no root gives nothing back, or little, as measured: momentum, averages of weights,
+norms that are clipped. So what counts there makes tensors anew, which are gone with the next operator, or takes roots,
+as Adam does. On devices each is a kernel, and a launch, for every parameter: there all of them count.
 """
 
 import bisect
@@ -11,8 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
 
+from scalescope.scaling.rank.records.long_way import Update
 from scalescope.scaling.rank.records.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
@@ -44,16 +45,6 @@ _FEWEST, _AS_OFTEN, _NO_OFTENER = 8, 0.5, 2.2
 _BY_CHANCE, _RARE = 2, 0.03
 
 
-class Update(NamedTuple):
-    """One loop over parameters in one step."""
-
-    step: int
-    activities: tuple[int, ...]  # that the rule is made of, ascending
-    parameters: int
-    roots: bool  # as Adam and its kin take, which have a fused form
-    anew: bool  # it makes tensors that are gone with the next operator
-
-
 def updating(record: RankRecord) -> set[int]:
     """Return a rank's activities that update parameters one by one, by an optimizer of torch's or by hand."""
     by_hand = {at for one in updated_by_hand(record) for at in one.activities}
@@ -63,18 +54,18 @@ def updating(record: RankRecord) -> set[int]:
 def updated_by_hand(record: RankRecord) -> list[Update]:
     """Return a rank's updates of parameters that give something back as one operator, ascending."""
     if record.activity != "cpu":
-        return []
+        return record.long_way.updates
+    return [one for one in loops_by_hand(record) if one.roots or one.anew]
+
+
+def loops_by_hand(record: RankRecord) -> list[Update]:
+    """Return a host's loops over parameters, ascending, whether one operator gives something back of them or not."""
     return [one for rows, parameters in _behind_backward(record) if (one := _update(record, rows, parameters))]
 
 
 def over_parameters(record: RankRecord) -> set[int]:
-    """Return a rank's activities of loops over parameters, whether one operator gives something back of them or not."""
-    return {
-        at
-        for rows, parameters in (_behind_backward(record) if record.activity == "cpu" else ())
-        if _is_over(Counter(record.name[at] for at in rows), parameters)
-        for at in rows
-    }
+    """Return the activities of a CPU's loops over parameters, whether one operator gives something back or not."""
+    return {at for one in loops_by_hand(record) for at in one.activities} if record.activity == "cpu" else set()
 
 
 def _is_over(often: Counter[str], parameters: int) -> bool:
@@ -91,7 +82,7 @@ def _update(record: RankRecord, rows: list[int], parameters: int) -> Update | No
     arithmetic = {name: times for name, times in often.items() if not _ROOTS.fullmatch(name)}
     made = sum(times for name, times in arithmetic.items() if not _IN_PLACE.fullmatch(name))
     anew = made >= _ANEW * sum(arithmetic.values()) > 0
-    return Update(record.step[rows[0]], tuple(rows), parameters, roots, anew) if roots or anew else None
+    return Update(record.step[rows[0]], tuple(rows), parameters, roots, anew)
 
 
 def _behind_backward(record: RankRecord) -> Iterator[tuple[list[int], int]]:

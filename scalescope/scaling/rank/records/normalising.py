@@ -1,4 +1,4 @@
-"""Which of a CPU's operators normalise activations one by one, where a built-in normalisation is one operator.
+"""Which of a host's operators normalise activations one by one, where a built-in normalisation is one operator.
 
 A chain of them takes a mean and a variance (or a deviation), centres by the one and divides by the root of the other,
 and scales and shifts what comes of it. Each reads and writes as much as the whole does, and so do its nodes of the
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from scalescope.scaling.rank.records.long_way import Chain
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 
@@ -56,14 +57,6 @@ _PLACES = 3
 _DIFFERENTIATED = 0.5
 
 
-class Chain(NamedTuple):
-    """One normalisation of one step, forwards or backwards."""
-
-    step: int
-    activities: tuple[int, ...]  # all that the loop's thread runs from its first to its last operator
-    operators: int  # of these, the ones that compute; of a backward pass 0
-
-
 class _Row(NamedTuple):
     """Operators, or nodes, of a step as letters, with the activity of each."""
 
@@ -74,7 +67,7 @@ class _Row(NamedTuple):
 def normalising(record: RankRecord) -> list[Chain]:
     """Return the normalisations that a rank runs operator by operator, with their backward passes, ascending."""
     if record.activity != "cpu":
-        return []
+        return record.long_way.chains
     handed = sorted(call.start for call in record.calls if call.in_collective)
     by_step: dict[int, list[int]] = {}
     for at, (step, kind, stream) in enumerate(zip(record.step, record.kind, record.stream, strict=True)):

@@ -1,4 +1,4 @@
-"""Which of a CPU's operators are an optimizer's, that it runs one by one: several for each parameter, or for all.
+"""Which of a host's operators are an optimizer's, that it runs one by one: several for each parameter, or for all.
 
 A fused one is a single operator, which reads and writes what it needs once. What each of many reads and writes does not
 fit the caches of a core, and each makes a tensor that is gone with the next.
@@ -28,9 +28,9 @@ def single_operations(record: RankRecord) -> dict[str, list[int]]:
 
     Of the operators within a step these are the last ones, up to what no optimizer runs.
     """
-    found: dict[str, list[int]] = {}
     if record.activity != "cpu":
-        return found
+        return record.long_way.single
+    found: dict[str, list[int]] = {}
     for begun, over, name in record.phases:
         if STEPPING.fullmatch(name):
             found.setdefault(name, []).extend(reversed(list(_last_ones(record, begun, over))))

@@ -10,6 +10,7 @@ from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows
 from scalescope.scaling.rank.recorded import Recorded
 from scalescope.scaling.rank.records.element_reads import ElementsBefore
+from scalescope.scaling.rank.records.long_way import NO_LONG_WAY, LongWay
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.header import OwnMetadata
@@ -89,7 +90,12 @@ class RankRecord:
     precisions: list[int] = field(default_factory=list)  # by activity, see precisions.py; empty where none is told
     sharded: bool | None = None  # whether its parameters are, as its annotations say; None: they say nothing
     unused: list[int] = field(default_factory=list)  # activities of the forward pass that lead to no gradient
+    long_way: LongWay = NO_LONG_WAY  # what its own code has a device run
     new_gradients: list[int] = field(default_factory=list)  # when the host makes them, ascending: see new_gradients.py
+
+    def operator_of(self, at: int) -> str:
+        """Return the operator that an activity is, or that launched it where that is known, else its name."""
+        return self.long_way.operators.get(at, self.name[at])
 
 
 def kept(windows: Windows, starts: Ints, whole: int) -> tuple[float, int]:

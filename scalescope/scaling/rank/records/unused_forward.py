@@ -1,10 +1,12 @@
-"""Which of a CPU's operators of the forward pass lead to no gradient, though gradients are recorded there.
+"""Which of a host's operators of the forward pass lead to no gradient, though gradients are recorded there.
 
 Autograd counts what it records: each node has a number, and an operator tells the next free one where it begins. So
 what an operator that multiplies has recorded are the numbers from its own to those of the operators within, and the
 node of the backward pass that takes it up has one of these. Where none does, in any backward pass of the window, no
-loss uses the operator's result, or only as a fixed value. Where no gradient is recorded, as of weights that are
-frozen, nothing is counted: the number is that of what is recorded next. Under `torch.no_grad()` none is told.
+loss uses the operator's result, or only as a fixed value. A cast does not count beside others: autocast keeps those of
+weights, and the node of one leads to gradients through whatever multiplies by that weight next. Where no gradient is
+recorded, as of weights that are frozen, nothing is counted: the number is that of what is recorded next. Under
+`torch.no_grad()` none is told.
 """
 
 import bisect
@@ -18,6 +20,8 @@ from scalescope.scaling.trace.trace import Trace
 
 #: So many operators in a row that multiply are a branch of a network: a metric has one or two, as a loss has.
 _LAYERS = 3
+#: What a cast's node is called.
+_CAST = "ToCopyBackward"
 
 
 def unused_forward(trace: Trace, record: RankRecord, thread: int) -> list[int]:
@@ -34,7 +38,8 @@ def _unused_rows(trace: Trace, record: RankRecord, thread: int) -> list[list[int
     operators, base = trace.operators, trace.header.base_ns
     rows, numbers = trace.numbered.row, trace.numbered.number
     nodes = np.array(["Backward" in name for name in trace.names], bool)[operators.name[rows]]
-    used = set(numbers[nodes].tolist())
+    casts = np.array([name.startswith(_CAST) for name in trace.names], bool)[operators.name[rows]]
+    used, used_but_for_casts = (set(numbers[own].tolist()) for own in (nodes, nodes & ~casts))
     last = _last_nodes(record, np.sort(operators.start[rows[nodes]]) + base)
     within: dict[int, list[int]] = {}  # by activity: the numbers that it and what is within it tell
     chosen = ~nodes & (operators.thread[rows] == thread)
@@ -51,7 +56,9 @@ def _unused_rows(trace: Trace, record: RankRecord, thread: int) -> list[list[int
         if record.step[at] != before:
             found.append([])
         before = record.step[at]
-        if used.isdisjoint(range(min(within[at]), max(within[at]) + 1)):
+        least, most = min(within[at]), max(within[at])
+        # a single number may be that of what is recorded next, a cast or not
+        if (used_but_for_casts if least < most else used).isdisjoint(range(least, most + 1)):
             found[-1].append(at)
         else:
             found.append([])

@@ -42,14 +42,14 @@ def free_loading(graph: Graph, rank: int) -> None:
             graph.work_ns[at] = 0.0
 
 
-def fuse_optimizer(graph: Graph, rank: int, given_back: float) -> None:
+def fuse_optimizer(graph: Graph, rank: int, given_back: float, of_calls: float | None = None) -> None:
     """Let a rank's optimizer be one operator: that gives back so much of what it runs one by one, and of calling it."""
-    _take_off(graph, rank, graph.optimizing, given_back)
+    _take_off(graph, rank, graph.optimizing, given_back, of_calls)
 
 
-def build_normalisation_in(graph: Graph, rank: int, given_back: float) -> None:
+def build_normalisation_in(graph: Graph, rank: int, given_back: float, of_calls: float | None = None) -> None:
     """Let each of a rank's normalisations be one operator: that gives back so much of what it runs one by one."""
-    _take_off(graph, rank, graph.normalising, given_back)
+    _take_off(graph, rank, graph.normalising, given_back, of_calls)
 
 
 def free_preparing(graph: Graph, rank: int) -> None:
@@ -73,10 +73,11 @@ def free_unused(graph: Graph, rank: int) -> None:
 
 
 def in_double(graph: Graph, rank: int, *, convolved: bool) -> list[int]:
-    """Return what a rank on CPUs computes in double precision, where that is told: convolutions, or all others. What a
-    loader computes is loading.
+    """Return what a rank computes in double precision, where that is told: on CPUs convolutions, or all others, and on
+    devices, where all count as others, nothing that converts alone. What a loader computes is loading.
     """
-    return [
+    of_device = [] if convolved else [at for at in sorted(graph.double) if graph.activities[at].rank == rank]
+    return of_device + [
         at
         for at, place in graph.precisions.items()
         if place == _PLACE_OF_DOUBLE
@@ -87,15 +88,21 @@ def in_double(graph: Graph, rank: int, *, convolved: bool) -> list[int]:
 
 
 def compute_in_single(graph: Graph, rank: int, given_back: float, *, convolved: bool) -> None:
-    """Let a rank compute in float32 what it computes in float64: that gives back so much, and nothing of calling it."""
+    """Let a rank compute in float32 what it computes in float64: that gives back so much, and nothing of calling it.
+
+    A device then converts nothing, and its host launches no conversion.
+    """
     for at in in_double(graph, rank, convolved=convolved):
         graph.work_ns[at] *= 1 - given_back
+    if not convolved:
+        _take_off(graph, rank, graph.converting, 1.0)
 
 
-def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float) -> None:
-    """Take a share off activities of a rank, and off calling them."""
+def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float, of_calls: float | None = None) -> None:
+    """Take a share off activities of a rank, and as much off calling them, or `of_calls`."""
     if not own:
         return
+    off_calls = given_back if of_calls is None else of_calls
     calls = graph.calls[rank]
     for at, call in enumerate(calls):
         if call.launches not in own:
@@ -105,6 +112,6 @@ def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float) 
         if calling <= _LONGEST_CALLING_NS:
             calls[at] = replace(
                 call,
-                think_ns=call.think_ns - given_back * calling,
-                duration_ns=(1 - given_back) * call.duration_ns,
+                think_ns=call.think_ns - off_calls * calling,
+                duration_ns=(1 - off_calls) * call.duration_ns,
             )

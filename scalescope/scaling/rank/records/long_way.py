@@ -1,0 +1,37 @@
+"""What a rank's own code has computed the long way, as its operators tell: which of its activities that makes."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Update(NamedTuple):
+    """One loop over parameters in one step."""
+
+    step: int
+    activities: tuple[int, ...]  # that the rule is made of, ascending
+    parameters: int
+    roots: bool  # as Adam and its kin take, which have a fused form
+    anew: bool  # it makes tensors that are gone with the next operator
+
+
+class Chain(NamedTuple):
+    """One normalisation of one step, forwards or backwards."""
+
+    step: int
+    activities: tuple[int, ...]  # all that the loop's thread runs from its first to its last operator
+    operators: int  # of these, the ones that compute; of a backward pass 0
+
+
+@dataclass(frozen=True, slots=True)
+class LongWay:
+    """Of a rank with a device: which activities what its host runs has launched. Of a CPU's, operators are these."""
+
+    single: dict[str, list[int]] = field(default_factory=dict)  # an optimizer's, by its step's name: see optimizers.py
+    updates: list[Update] = field(default_factory=list)  # see by_hand.py
+    chains: list[Chain] = field(default_factory=list)  # see normalising.py; `operators` are kernels and the like
+    operators: dict[int, str] = field(default_factory=dict)  # by activity of these: the operator that launched it
+    double: list[int] = field(default_factory=list)  # that compute in float64, ascending: see doubles.py
+    converting: list[int] = field(default_factory=list)  # that convert to it, or from it, and do nothing else
+
+
+NO_LONG_WAY = LongWay()
