@@ -167,3 +167,36 @@ def test_devices_rows_of_old_and_stalls_of_some_steps_tell_nothing() -> None:
     assert known(told(asleep, FREE, activity="gpu")) == known(told(asleep, FREE, untold=True)) == set()
     some = EvidenceRow(kind="figure", name=IN_STEPS, ms=40.0, calls=2.0, value=6.0)
     assert known(told(asleep, FREE, stalls=(msgspec.structs.replace(STALL, evidence=(GAP, some)),))) == set()
+
+
+LOADING = Finding(
+    code="data_loading", ms=40.0, low_ms=38.0, high_ms=42.0, fraction=0.33, backed="replay",
+    evidence=(msgspec.structs.replace(GAP, name="gap_before batch", others_ms=None),),
+    remedy=Remedy(cure="load_ahead", overrides=("data.workers=4",)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parts", "asleep"),
+    [
+        ((70.0, 1.0, 8.0, 40.0), True),
+        ((111.0, 1.0, 8.0, 40.0), False),  # it computes
+        ((91.0, 1.0, 8.0, 40.0), False),  # half of it
+        ((40.0, 1.0, 8.0, 40.0), False),  # for longer: it sleeps elsewhere, too
+    ],
+)
+def test_loading_that_waits_for_files_needs_no_core_on_full_ones(parts: Parts, asleep: bool) -> None:
+    run = told(parts, parts, stalls=())
+    run.cores_full = True
+    keep(run, [LOADING])
+    (found,) = run.findings
+    assert known(run) == ({OFF_CPU} if asleep else set()) and found.remedy is not None
+    assert found.remedy.lacks_cores != asleep and run.advice[0].at_most != asleep
+    assert run.advice[0].overrides == (["data.workers=4"] if asleep else []), "no key makes a core for workers"
+    assert cure_text(found.remedy).startswith("load batches ahead" if asleep else "make batches cheaper")
+
+
+def test_who_stands_still_as_well_may_be_asleep_in_either() -> None:
+    parts = (70.0, 1.0, 8.0, 40.0)
+    run = told(parts, parts, stalls=(msgspec.structs.replace(STALL, ms=38.0), LOADING))
+    assert [known(run, at) for at, one in enumerate(run.findings) if one.code == "data_loading"] == [set()]

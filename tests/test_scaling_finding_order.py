@@ -5,17 +5,20 @@ from msgspec.structs import replace
 
 from scalescope.report.text.findings import headline_of_all
 from scalescope.report.text.listed import order_sentence
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding.codes import Cure
-from scalescope.scaling.finding.figures import MAY_BE_OTHERS, PASSES
-from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.figures import COUNTED_LOADS, MAY_BE_OTHERS, PASSES
+from scalescope.scaling.finding.finding import AlsoLate, EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import (
     are_little_at_most,
+    behind_sure_gains,
     behind_what_is_known,
     ranked,
     without_little_launching,
     worth_leading,
 )
-from scalescope.scaling.findings.derived import led
+from scalescope.scaling.findings.derived import keep, led
 from tests.report_samples import run_answer
 
 
@@ -223,3 +226,65 @@ def test_what_a_step_is_longer_by_at_least_leads_smaller_causes() -> None:
                    remedy=Remedy(cure="even_out"))  # fmt: skip
     assert ranked([late, loads, more, prepares]) == [prepares, late, more, loads]
     assert ranked([replace(more, ms=12.0), prepares])[0].code == "more_work", "nearly as much, and to be mended"
+
+
+HOOK = Finding(code="host_stall", rank=0, ms=27.0, low_ms=24.0, high_ms=30.0, fraction=0.25, backed="replay",
+               remedy=Remedy(cure="less_python"))  # fmt: skip
+LOADS = Finding(code="data_loading", ms=30.0, low_ms=28.0, high_ms=33.0, fraction=0.28, backed="replay",
+                remedy=Remedy(cure="load_ahead"))  # fmt: skip
+
+
+def _told_of(findings: list[Finding], *, cores_full: bool = True) -> RunAnalysis:
+    run = run_answer("r", 2)
+    run.activity, run.cores_full, run.experts, run.pipelines, run.step_times = "cpu", cores_full, [], [], None
+    keep(run, findings)
+    return run
+
+
+def test_what_may_come_back_only_with_more_cores_leads_no_sure_cause_that_is_nearly_as_large() -> None:
+    """*Load batches ahead: at most 30 ms* stood before a hook of rank 0 that cost 27 for sure, of ranks on all cores:
+    workers brought nothing there.
+    """
+    run = _told_of([LOADS, HOOK])
+    assert [one.code for one in run.findings] == [one.code for one in run.advice] == ["host_stall", "data_loading"]
+    verdict = run_verdict(run)
+    assert "rank 0 costs 27.0 ms" in verdict.headline and verdict.advice.startswith("do less in Python")
+    assert order_sentence(run) == (
+        "Not in the order of size: less weight is given to what may come back only with more cores."
+    )
+    again = list(run.findings)
+    keep(run, again)
+    assert run.findings == again
+    assert _told_of([LOADS, HOOK], cores_full=False).findings[0].code == "data_loading"
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (replace(HOOK, ms=20.0, low_ms=18.0), "far less"),
+        (
+            replace(HOOK, low_ms=0.0, evidence=(EvidenceRow(kind="figure", name=COUNTED_LOADS, ms=9.0),)),
+            "it may cost nothing, though it is there",
+        ),
+        (replace(HOOK, at_most=True), "a bound, too"),
+        (replace(HOOK, code="host_starved", remedy=Remedy(cure="free_cores")), "of its machine"),
+        (
+            replace(HOOK, also_late=AlsoLate(ranks=(1,), order="after", alone_ms=0.0, together_ms=27.0)),
+            "it shows once the others are mended",
+        ),
+        (replace(HOOK, rank=None, code="metrics", remedy=Remedy(cure="measure_rarely")), "all compute it alike"),
+    ],
+)
+def test_what_is_less_sure_or_far_less_stays_behind_it(other: Finding, why: str) -> None:
+    run = _told_of([LOADS, other])
+    assert run.findings[0].ms == LOADS.ms and run.findings[0].remedy is not None, why
+    assert run.findings[0].remedy.lacks_cores
+
+
+def test_what_all_compute_alike_goes_before_it_where_it_costs_as_much() -> None:
+    metrics = replace(HOOK, rank=None, code="metrics", ms=31.0, at_least=True, remedy=Remedy(cure="measure_rarely"))
+    fitted = replace(LOADS, remedy=Remedy(cure="load_ahead", lacks_cores=True))
+    assert behind_sure_gains([fitted, metrics]) == [metrics, fitted]
+    assert behind_sure_gains([fitted, replace(metrics, ms=29.0)])[0] is fitted
+    lacks_cores_as_well = replace(metrics, code="batch_preparation", ms=50.0, remedy=fitted.remedy)
+    assert behind_sure_gains([fitted, lacks_cores_as_well])[0] is fitted

@@ -9,7 +9,7 @@ from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_sev
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
 from scalescope.report.text.codes.once import is_known_once, once_sentences
 from scalescope.report.text.codes.table import CODES, so_few_show, which_are_long
-from scalescope.report.text.cures.words import cure_elsewhere, cure_text
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text, lacks_cores_to_load
 from scalescope.report.text.late.loading import beside_one_rank
 from scalescope.report.text.late.together import (
     by_itself,
@@ -57,7 +57,7 @@ from scalescope.scaling.finding.order import (
     weight,
     worth_leading,
 )
-from scalescope.scaling.finding.sizes import evened_out
+from scalescope.scaling.finding.sizes import as_bound, evened_out
 from scalescope.scaling.findings.of_rows.core_waits import UNTOLD_CORES, is_wait_for_cores
 from scalescope.scaling.verdicts.step_rows.doubt import is_of_the_job
 
@@ -70,9 +70,8 @@ _WAITS = "that waits for it"
 _ANY_WAITS = ", with any waits for cores in it, which traces do not tell (on Linux profile_steps does)"
 #: What is said before advice against what the job is.
 _NO_FAULT = "no fault is found in what the job sends; who would change that can "
-#: What bounds the gain of loading in processes of their own beside threads that compute on all cores.
-_AS_CORES = ", as far as loading waits (for files, a network) or finds a core: the ranks compute on all of them"
-_AS_WORKERS = ", as far as workers find a core: the ranks compute on all of them"
+#: What bounds the gain of hiding transfer behind threads that compute on all cores.
+_AS_CORES = ", as far as the threads that move the data find a core: the ranks compute on all of them"
 _MORE = "profile more steps (active=20)"
 
 
@@ -389,13 +388,10 @@ def todo(finding: Finding, run: RunAnalysis | None = None) -> str:
     if tells:
         nothing = ""
     elif finding.ms is not None:
-        gain = cost(brings)
-        if finding.remedy.lacks_cores and not brings.at_most:
-            gain = f"at most {milliseconds(brings.ms or 0.0)}"
-            nothing = f"{nothing}{_AS_WORKERS if finding.remedy.cure == 'prepare_ahead' else _AS_CORES}"
-        elif finding.remedy.lacks_cores and not is_hiding_on_cores(brings):
-            nothing = f"{nothing}{_AS_WORKERS}"
-        size = f": {gain} a step{share(brings, run)}{provided(finding)}{nothing}"
+        if finding.remedy.lacks_cores and not is_hiding_on_cores(brings):
+            nothing += "" if lacks_cores_to_load(finding.remedy) else _AS_CORES
+            brings = as_bound(brings)
+        size = f": {cost(brings)} a step{share(brings, run)}{provided(finding)}{nothing}"
     more = (
         "" if evened is None or finding.ms is None else f"; all {milliseconds(finding.ms)} where the surplus is dropped"
     )

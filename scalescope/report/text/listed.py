@@ -67,6 +67,8 @@ def _why_behind(entry: Finding | RecurringSteps) -> str:
         return "what is in a few steps alone"
     if entry.at_most:
         return "bounds (at most)"
+    if entry.remedy is not None and entry.remedy.lacks_cores:
+        return "what may come back only with more cores"
     if is_of_resting_workers(entry):
         return "what taking ready batches over costs"
     if any(row.name == MAY_BE_OTHERS for row in entry.evidence):

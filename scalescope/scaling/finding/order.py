@@ -277,6 +277,29 @@ def behind_what_is_launched(findings: Sequence[Finding]) -> list[Finding]:
     return [*ahead, *(one for one in findings if one not in ahead)]
 
 
+def behind_sure_gains(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings with what workers, or threads, would mend that find no core behind causes, told later, that cost
+    nearly as much for sure, or as much where all ranks compute that alike: these come back, and of that nothing may.
+    """
+    told = list(findings)
+    for one in findings:
+        if one.remedy is None or not one.remedy.lacks_cores:
+            continue
+        at = told.index(one)
+        ahead = [cause for cause in told[at + 1 :] if _comes_back_beside(cause, weight(one))]
+        told = [*told[:at], *ahead, one, *(rest for rest in told[at + 1 :] if rest not in ahead)]
+    return told
+
+
+def _comes_back_beside(one: Finding, ms: float) -> bool:
+    """Tell whether a cause costs something for sure that mending it by itself brings back, and nearly so much."""
+    if not _is_fault(one) or (one.low_ms or 0.0) <= 0 or is_of_its_machine(one):
+        return False
+    if one.remedy is None or one.remedy.lacks_cores or (one.also_late is not None and one.also_late.order != "first"):
+        return False
+    return weight(one) >= (1.0 if one.code in COMPUTED_BY_ALL else _NEARLY) * ms
+
+
 def _is_quick_launching(one: Finding, waited_ms: float) -> bool:
     """Tell whether it is a bound of what hosts do between operators, and no more behind each than in any eager step but
     for waits for cores, however large a share of its step short operators make that.

@@ -20,6 +20,15 @@ def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ..
     return (*evidence, EvidenceRow(kind="figure", name=GOES_WITH_IT, ms=ms - named))
 
 
+def as_bound(finding: Finding) -> Finding:
+    """Return a finding as what its remedy brings at most, which may be nothing: its interval's upper end."""
+    if finding.at_most or not finding.ms:
+        return finding
+    high = max(finding.ms, finding.high_ms or 0.0)
+    fraction = None if finding.fraction is None else min(1.0, finding.fraction * high / finding.ms)
+    return structs.replace(finding, ms=high, low_ms=0.0, high_ms=high, fraction=fraction, at_most=True, at_least=False)
+
+
 def bound_of(code: Code, ms: float, step_ms: float, evidence: Sequence[EvidenceRow], remedy: Remedy) -> Finding:
     """Return what can be had of a step at most, and maybe nothing, as no replay but its own parts tell."""
     return Finding(

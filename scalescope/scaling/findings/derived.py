@@ -1,6 +1,7 @@
 """What analysis.json says beside the findings and is made of them: stragglers, and advice."""
 
 import re
+import statistics
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -8,23 +9,25 @@ from msgspec.structs import replace
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding.codes import EVENS_OUT, HIDES_TRANSFER, TELLS_MORE, Cure
+from scalescope.scaling.finding.figures import LOADER_WORKERS
 from scalescope.scaling.finding.finding import Finding, ranks_of
-from scalescope.scaling.finding.kinds import is_lost_in_noise, is_within_noise
+from scalescope.scaling.finding.kinds import BUSY_WORKER, is_lost_in_noise, is_within_noise
 from scalescope.scaling.finding.order import (
     are_little_at_most,
+    behind_sure_gains,
     behind_what_is_known,
     behind_what_is_launched,
     worth_leading,
     worth_telling,
 )
-from scalescope.scaling.finding.sizes import evened_out
+from scalescope.scaling.finding.sizes import as_bound, evened_out
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.loads_by_turns import with_loads_by_turns, without_turns_of_one
 from scalescope.scaling.findings.of_rows.locked_loading import without_locked_loading
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
-from scalescope.scaling.findings.of_rows.off_cpu import with_off_cpu
+from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, with_off_cpu
 from scalescope.scaling.findings.of_rows.on_cores import add_on_cores
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
 from scalescope.scaling.findings.of_rows.own_workers import with_own_workers, within_their_workers
@@ -82,7 +85,8 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     else:
         told = behind_what_is_launched(told)
     told = all_sound(told, _longest_ms(analysis))
-    fitted = led([_fitted(one, analysis) for one in worth_telling(told, on_cpus=analysis.activity == "cpu")])
+    fitted = [_fitted(one, analysis) for one in worth_telling(told, on_cpus=analysis.activity == "cpu")]
+    fitted = led(behind_sure_gains(fitted))
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)
@@ -127,12 +131,15 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         return replace(finding, remedy=None)
     compiled = is_compiled(analysis)
     # what one rank has more of than the others is most often to be spread over all of them
-    spread = finding.code == "more_work" and finding.remedy.cure in EVENS_OUT and analysis.world_size > 1
+    cure = finding.remedy.cure
+    spread = finding.code == "more_work" and cure in EVENS_OUT and analysis.world_size > 1
+    lacks_cores = analysis.cores_full and analysis.activity == "cpu" and _needs_cores(finding, analysis)
+    # compiled it is already, and no key of ours replays CUDA graphs; nor does one make room for workers
+    useless = (compiled and cure == "compile") or (lacks_cores and cure not in HIDES_TRANSFER)
     remedy = replace(
         finding.remedy,
         size=float(analysis.world_size) if spread else finding.remedy.size,
-        # compiled it is already, and no key of ours replays CUDA graphs
-        overrides=() if compiled and finding.remedy.cure == "compile" else finding.remedy.overrides,
+        overrides=() if useless else finding.remedy.overrides,
         on_cpu=analysis.activity == "cpu",
         backend=analysis.backend,
         inference=not analysis.trains,
@@ -141,9 +148,29 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         alone=analysis.world_size == 1 or len(analysis.ranks) == 1,
         origin=analysis.origin,
         one_host=analysis.hosts == 1,
-        lacks_cores=analysis.cores_full and analysis.activity == "cpu" and finding.remedy.cure in _ON_CORES,
+        lacks_cores=lacks_cores,
     )
     return replace(finding, remedy=remedy)
+
+
+def _needs_cores(finding: Finding, analysis: RunAnalysis) -> bool:
+    """Tell whether what mends a finding takes cores: not what would load meanwhile and waits for files, or a network.
+
+    More workers do where those there are compute: a run noted what these use, or else they are seen to take turns with
+    the ranks' threads.
+    """
+    cure = finding.remedy.cure if finding.remedy is not None else None
+    if cure in _ON_CORES:
+        return all(row.name != OFF_CPU for row in finding.evidence)
+    if cure != "load_faster" or finding.code != "data_loading":
+        return False
+    of_ranks = ranks_of(finding)
+    wanted = [
+        one.cores + (one.waiting or 0.0) for one in analysis.worker_times if one.rank in (of_ranks or (one.rank,))
+    ]
+    if wanted:
+        return statistics.fmean(wanted) >= BUSY_WORKER
+    return any(row.name == LOADER_WORKERS for row in finding.evidence)
 
 
 def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:
@@ -162,7 +189,7 @@ def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:
 
 def advice_of(findings: Sequence[Finding]) -> list[Advice]:
     """Return the remedies of the costliest findings, best first, with what they bring: nothing where they tell more."""
-    brought = [_brings_nothing(one) if _tells_more(one) else evened_out(one) or one for one in findings]
+    brought = [_brings_nothing(one) if _tells_more(one) else _brings(evened_out(one) or one) for one in findings]
     return [
         Advice(
             code=one.code,
@@ -171,10 +198,10 @@ def advice_of(findings: Sequence[Finding]) -> list[Advice]:
             cure=one.remedy.cure,
             overrides=list(one.remedy.overrides),
             gain_ms=one.ms,
-            low_ms=0.0 if one.remedy.lacks_cores else one.low_ms,
+            low_ms=one.low_ms,
             high_ms=one.high_ms,
             fraction=one.fraction or 0.0,
-            at_most=one.at_most or one.remedy.lacks_cores,
+            at_most=one.at_most,
             at_least=one.at_least,
         )
         for one in brought
@@ -184,6 +211,10 @@ def advice_of(findings: Sequence[Finding]) -> list[Advice]:
 
 def _tells_more(finding: Finding) -> bool:
     return finding.remedy is not None and finding.remedy.cure in TELLS_MORE
+
+
+def _brings(finding: Finding) -> Finding:
+    return as_bound(finding) if finding.remedy is not None and finding.remedy.lacks_cores else finding
 
 
 def _brings_nothing(finding: Finding) -> Finding:

@@ -39,6 +39,32 @@ ON_CPUS: dict[Cure, CureText] = {
         "leave the compute its cores", "OMP_NUM_THREADS below a rank's cores, so that what communicates has one"
     ),
 }
+#: … and where the ranks compute on all of their cores: what computes beside them takes these from them.
+ON_FULL_CORES: dict[Cure, CureText] = {
+    "load_ahead": CureText(
+        "make batches cheaper, or once, ahead of training: the ranks compute on all cores, and worker processes help "
+        "only as far as loading waits (for files, a network)",
+        "batches that are prepared once and kept; cheaper transforms, smaller images; more cores for the ranks; "
+        "DataLoader(num_workers=1) where loading waits",
+    ),
+    "load_faster": CureText(
+        "make batches cheaper, or once, ahead of training: the ranks compute on all cores, and more workers help only "
+        "as far as loading waits (for files, a network)",
+        "batches that are prepared once and kept; cheaper transforms, smaller images; more cores for the ranks",
+    ),
+    "name_loading": CureText(
+        "make batches cheaper, if the hosts load there: the ranks compute on all cores, and worker processes help only "
+        "as far as loading waits (for files, a network)",
+        'torch.profiler.record_function("load batch"), or profile.loading(loader) of profile_steps, names it in the '
+        "next trace; batches that are prepared once and kept; where it is no loading, py-spy dump on one of the ranks",
+    ),
+    "prepare_ahead": CureText(
+        "prepare batches more cheaply, or once, ahead of training, if that is what the ranks do there: they compute on "
+        "all cores, which workers would take from them",
+        "what is the same in each epoch once, ahead of training; what a network that does not train makes of a batch, "
+        "likewise; with cores left for them, transforms in the loader's workers",
+    ),
+}
 #: Where another library than NCCL (or RCCL) moves what is on GPUs, by its name.
 _BY_NCCL = CureText(
     "let NCCL (RCCL) move what is on GPUs: gloo takes it through the hosts", "init_process_group('nccl')"

@@ -12,6 +12,7 @@ from scalescope.report.text.cures.where import (
     MPI_ON_ONE_HOST,
     ON_CPUS,
     ON_CPUS_OF_ONE_HOST,
+    ON_FULL_CORES,
     ON_ONE_HOST,
     ON_SEVERAL,
     OTHER_INTERFACES,
@@ -20,10 +21,17 @@ from scalescope.scaling.finding.codes import EVENS_OUT
 from scalescope.scaling.finding.finding import Remedy
 
 
+def lacks_cores_to_load(remedy: Remedy) -> bool:
+    """Tell whether who would load, or prepare, in processes of their own finds no core, which the cure's words say."""
+    return remedy.on_cpu and remedy.lacks_cores and remedy.cure in ON_FULL_CORES
+
+
 def _of(remedy: Remedy, several: bool = False) -> CureText:
     """Return a cure in words that fit where it is to be done; `several`: on several ranks."""
     if several and remedy.cure in ON_SEVERAL:
         return ON_SEVERAL[remedy.cure]
+    if lacks_cores_to_load(remedy) and not remedy.jax:
+        return ON_FULL_CORES[remedy.cure]
     in_jax = remedy.jax and remedy.cure in IN_JAX
     if (remedy.cure, remedy.origin) in BY_ORIGIN and not in_jax:
         return BY_ORIGIN[remedy.cure, remedy.origin]

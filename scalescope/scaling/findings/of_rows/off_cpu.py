@@ -1,4 +1,5 @@
-"""Whether a host that does nothing that is recorded sleeps there, or computes: by how long its loop was on a core.
+"""Whether a host that does nothing that is recorded sleeps there, or computes, and whether one that loads waits for
+files: by how long its loop was on a core.
 
 No operator is recorded in either. The kernel counts how long a thread has a core, and how long it waits for one. What
 is left of a step it is asleep: waiting for other ranks, which its trace tells, for batches, or at such a place. A host
@@ -16,7 +17,8 @@ from scalescope.scaling.finding.figures import GARBAGE, IN_STEPS, MAY_LOAD
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_now_and_then
 
-#: Evidence that a host is off its core, or has it, where it does nothing that is recorded: for how long of its step.
+#: Evidence that a host is off its core, or has it, where it does nothing that is recorded: for how long of its step;
+#: and that it is off its core while it loads.
 OFF_CPU, ON_CPU = "off_cpu_ms", "on_cpu_ms"
 #: What a host is asleep for beside its waits is a stall's where it is as long, within this share of the stall; and it
 #: computes there where it is asleep for no more than that share.
@@ -25,18 +27,42 @@ _ALIKE = 0.3
 _MOST = 0.5
 #: Cures of a host that does something, nobody knows what, in each step.
 _OPEN: frozenset[Cure] = frozenset({"look_at_host", "less_python"})
+#: … and of hosts that load in their own process.
+_OWN_LOADING: frozenset[Cure] = frozenset({"load_ahead", "name_loading"})
 _GAP = "gap_before "
 #: Rows that hold all for which a host launches nothing, of ranks that no replay prices.
 _ALL = ("launch", "idle_launch")
 
 
 def with_off_cpu(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
-    """Return the findings, those of hosts that stand still in each step with whether these sleep there or compute."""
+    """Return the findings, those of hosts that stand still in each step with whether these sleep there or compute, and
+    those of hosts that load with that they sleep, where they do.
+    """
     hosts = {one.rank: one for one in analysis.step_times.hosts} if analysis.step_times is not None else {}
     if analysis.activity != "cpu" or not hosts:
         return list(findings)
     stalls = [one for one in findings if one.code == "host_stall"]
+    findings = [_loading(one, stalls, hosts) if one.code == "data_loading" else one for one in findings]
     return [_told(one, stalls, hosts) if one.code == "host_stall" else one for one in findings]
+
+
+def _loading(one: Finding, stalls: Sequence[Finding], hosts: dict[int, HostTime]) -> Finding:
+    """Return what ranks load themselves with that they wait for files or a network, where they are asleep as long."""
+    ranks = ranks_of(one) or tuple(hosts)
+    if one.remedy is None or one.remedy.cure not in _OWN_LOADING or is_now_and_then(one):
+        return one
+    if any(row.name == OFF_CPU for row in one.evidence) or any(rank not in hosts for rank in ranks):
+        return one
+    own = [(hosts[rank], _stalled_ms(stalls, rank)) for rank in ranks]
+    # who stands still as well may be asleep in either
+    if all(
+        host.asleep_ms - stalled_ms >= (1 - _ALIKE) * host.loading_ms > 0
+        and host.asleep_ms <= (1 + _ALIKE) * host.loading_ms
+        for host, stalled_ms in own
+    ):
+        off_ms = sum(host.asleep_ms for host, _ in own) / len(own)
+        return replace(one, evidence=(*one.evidence, EvidenceRow(kind="figure", name=OFF_CPU, value=off_ms)))
+    return one
 
 
 def _told(one: Finding, stalls: Sequence[Finding], hosts: dict[int, HostTime]) -> Finding:
