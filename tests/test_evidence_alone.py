@@ -10,6 +10,7 @@ from scalescope.scaling.evidence.causes.starvation import starved_causes
 from scalescope.scaling.evidence.gaps import Located
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.evidence.interruptions import interruptions, interruptions_alone, lock_waits
+from scalescope.scaling.finding.figures import LATE
 from scalescope.scaling.finding.finding import EvidenceRow, Finding
 
 MS = 1_000_000
@@ -66,6 +67,17 @@ def test_loading_that_nobody_annotated_is_told_with_how_long_it_takes() -> None:
     gap = EvidenceRow(kind="figure", name="gap_before aten::empty", ms=11.6, calls=1.0)
     finding = Finding(code="data_loading", ms=11.4, low_ms=8.1, high_ms=14.7, backed="replay", evidence=(gap,))
     assert because(finding).startswith("the hosts load data for 11.6 ms a step while the device")
+
+
+@pytest.mark.parametrize(("ms", "step"), [(33.0, "a profiled step"), (41.0, "a step")])
+def test_loading_for_longer_than_it_costs_is_said_to_be_of_a_profiled_step(ms: float, step: str) -> None:
+    """*Loading data costs 33.0 ms of 120 ms: the hosts load data for 43.0 ms a step* were two figures of it."""
+    row = EvidenceRow(kind="annotation", name="load batch", ms=43.0, calls=1.0)
+    finding = Finding(code="data_loading", ms=ms, low_ms=28.0, high_ms=45.0, backed="replay", evidence=(row,))
+    assert because(finding).startswith(f"the hosts load data (load batch) for 43.0 ms {step} while")
+    late = EvidenceRow(kind="figure", name=LATE, ms=30.0, value=40.0)
+    told = because(msgspec.structs.replace(finding, rank=1, evidence=(row, late)))
+    assert "for 43.0 ms a step in the profiled steps" in told
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])

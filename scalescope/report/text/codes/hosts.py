@@ -48,6 +48,8 @@ from scalescope.scaling.findings.of_rows.own_workers import waits_for_workers
 
 #: Of what lasts so many times as long as it costs, most is no matter of what it is told of.
 _MUCH_MORE = 2
+#: What lasts so many times as long as it costs is read as another figure for the same, unless its step is named.
+_FAR_LONGER = 1.1
 
 
 def debug_mode(finding: Finding) -> str:
@@ -84,7 +86,7 @@ def loading(finding: Finding) -> str:
     row = row or row_of(finding, "idle_data")
     row = row or next((one for one in finding.evidence if one.name.startswith("gap_before ")), None)
     took = f" for {milliseconds(row.ms)}" if row is not None and row.ms is not None else ""
-    took += " a step" if took and not is_of_one_step(finding) else ""
+    took += f" {_of_which_step(finding, row)}" if took and not is_of_one_step(finding) else ""
     # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
     hidden = (
         "; whether the others' workers are as slow does not show, as these go on while their ranks wait"
@@ -103,6 +105,13 @@ def loading(finding: Finding) -> str:
     if all_steps is not None:
         meanwhile += f", {milliseconds(all_steps.ms or 0.0)} in the mean of {all_steps.value:.0f} that are not recorded"
     return f"{whose} data{named}{took}{meanwhile}{hidden}{_shared_with_workers(finding)}"
+
+
+def _of_which_step(finding: Finding, row: EvidenceRow | None) -> str:
+    """Return of which step hosts load for so long: of a recorded one, where the job's own loses far less to it."""
+    longer = row is not None and (row.ms or 0.0) > _FAR_LONGER * (finding.ms or 0.0) > 0
+    told = any(one.name == LATE for one in finding.evidence)  # which step it is of is said behind it
+    return "a profiled step" if longer and not told else "a step"
 
 
 def _shared_with_workers(finding: Finding) -> str:
