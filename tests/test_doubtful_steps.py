@@ -1,13 +1,16 @@
 """What is said where a machine, or waits for cores, may have made what steps differ by."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import numpy as np
 import pytest
 
-from scalescope.report.steadiness import _in_steps, uneven_sentence
+from scalescope.records.steps.worker_times import WorkerTime
+from scalescope.report.steadiness import _in_steps, uneven_sentence, unlike_sentence
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
@@ -18,7 +21,8 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding.figures import BESIDES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import _off_ms
-from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful, judge_steadiness, was_unsteady
+from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.verdicts.step_rows.doubt import differ_by_workers, is_doubtful, judge_steadiness, was_unsteady
 from scalescope.scaling.verdicts.step_rows.uneven import _beyond, _stretch
 from tests.report_samples import run_answer
 from tests.test_core_waits import BY_ITSELF, SLOWER, STALL, rows, told
@@ -32,6 +36,9 @@ def test_a_job_whose_steps_are_of_two_lengths_says_so_and_what_ranks_waited_in_e
     assert sentence.startswith("The job did not run evenly: a step took 169.2 ms in steps 0 to 8 and ")
     assert "of which ranks waited 60.0 ms and 9.0 ms for a core that other processes" in sentence
     assert sentence in run_verdict(run).sentences
+    run.cores_full, run.worker_times = True, [WorkerTime(rank=rank, processes=1, cores=0.5) for rank in (0, 1)]
+    own = uneven_sentence(run)
+    assert own.endswith("for a core, of which the job's own loader workers use 1.00.") and "did not run evenly" in own
     even = told(rows(BY_ITSELF), [STALL])
     assert uneven_sentence(even) == ""
     slower = [
@@ -174,3 +181,48 @@ def test_shares_are_of_the_step_that_is_named_on_an_unsteady_machine_too(
     plain.as_run.low_ms = plain.as_run.high_ms = parts_ms
     of_job.tell_step_of_job(plain)
     assert plain.findings[0].fraction == pytest.approx(0.1 / 1.025 if of_own else 0.1)
+
+
+TURNS = np.random.default_rng(3).uniform(4.0, 26.0, (60, 2)).tolist()
+
+
+def _beside_workers(
+    cores: float, waits: list[list[float]] = TURNS, *, full: bool = True, ranks: tuple[int, ...] = (0, 1)
+) -> RunAnalysis:
+    run = unsteady(stall(15.5, 9.0, 4.0), 230.0, waits)
+    run.cores_full = full
+    run.worker_times = [WorkerTime(rank=rank, processes=2, cores=cores, waiting=0.3) for rank in ranks]
+    keep(run, list(run.findings))
+    judge_steadiness(run)
+    return run
+
+
+def test_the_jobs_own_workers_on_the_ranks_cores_make_no_machine_unsteady() -> None:
+    """*The machine was unsteady: ranks waited for cores*, *other processes, or its own other threads, had it*, and
+    *measure again on a quiet machine* were told of a job alone on its machine, whose workers had the cores.
+    """
+    run = _beside_workers(0.45)
+    assert not (was_unsteady(run) or is_doubtful(run) or run.quality.unsteady) and differ_by_workers(run)
+    verdict = run_verdict(run)
+    told = " ".join([verdict.text, *verdict.notes, unlike_sentence(run, "2 CPU ranks")])
+    assert "unsteady" not in told and "quiet machine, or" not in told
+    assert uneven_sentence(run) in verdict.text and uneven_sentence(run).startswith("Steps differ as")
+    assert "of which they use 0.90: no quiet machine" in verdict.text
+    assert unlike_sentence(run, "2 CPU ranks").startswith("On 2 CPU ranks the job's own loader workers have the ranks'")
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (lambda: _beside_workers(0.2), "they rest"),
+        (lambda: _beside_workers(0.45, full=False), "there are cores for them"),
+        (lambda: _beside_workers(0.45, ranks=(0,)), "one rank's alone are few"),
+        (lambda: _beside_workers(0.45, [[10.0 + at % 2, 9.0] for at in range(60)]), "steps differ for something else"),
+    ],
+)
+def test_workers_that_are_not_why_steps_differ_leave_the_machine_unsteady(
+    run: Callable[[], RunAnalysis], why: str
+) -> None:
+    told = run()
+    assert was_unsteady(told) and not differ_by_workers(told), why
+    assert "the machine was unsteady" in " ".join([run_verdict(told).text, *run_verdict(told).notes])

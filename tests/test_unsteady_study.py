@@ -17,6 +17,7 @@ from scalescope.records.files import RowWriter
 from scalescope.records.folder import RunFolder
 from scalescope.records.package import CONF
 from scalescope.records.rows import JobRow, StepRow
+from scalescope.records.steps.worker_times import WorkerTime
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.html import page_of
 from scalescope.report.page import Card
@@ -29,7 +30,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze_run, analyze_study
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.answer_steps import MoreWindows, StepsApart
+from scalescope.scaling.answer_steps import CoreWaits, MoreWindows, StepsApart
 from scalescope.scaling.planned.more_windows import measured_again, more_windows
 from scalescope.scaling.study_answer import MeasuredAgain, StudyAnalysis, write_answer
 from scalescope.scaling.verdicts.step_rows.apart import steps_apart
@@ -98,6 +99,22 @@ def test_an_unsteady_machine_whose_ranks_waited_for_cores_is_said_to_be_so_for_t
     assert verdict.headline.startswith("gpt_small: the machine was unsteady: ranks waited for cores. 4 CPU ranks do ")
     why = "Why: steps differ by how long a rank waited for a core, 59.5 ms on 1 CPU rank in the mean. "
     assert verdict.sentences[0].startswith(why) and verdict.cautions[0] == verdict.sentences[0]
+
+
+def test_a_study_whose_own_workers_had_the_cores_names_these_and_no_machine() -> None:
+    study, runs = unsteady(by_waits(0.97, 59.5), by_waits(0.9, 30.0))
+    waits = CoreWaits(ms=40.0, low_ms=20.0, high_ms=60.0, mean_step_ms=120.0, steps=30)
+    for run in (runs[0], runs[-1]):
+        assert run.step_times is not None
+        run.step_times, run.cores_full = msgspec.structs.replace(run.step_times, core_waits=waits), True
+        run.worker_times = [WorkerTime(rank=rank, processes=1, cores=0.5) for rank in range(run.world_size)]
+    verdict = study_verdicts(study, runs)[0]
+    assert verdict.headline.startswith("gpt_small: the job's own loader workers have the ranks' cores. 4 CPU ranks do ")
+    assert verdict.sentences[0].endswith("Its own loaders' workers had it.")
+    runs[0].worker_times = []
+    verdict = study_verdicts(study, runs)[0]
+    assert verdict.headline.startswith("gpt_small: the machine was unsteady: ranks waited for cores. ")
+    assert "Other processes, or the job's own other threads, had it." in verdict.sentences[0]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from scalescope.scaling.as_run.of_job import beyond_the_job_ms
 from scalescope.scaling.finding.kinds import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import (
     contradict,
+    differ_by_workers,
+    have_workers_the_cores,
     is_longer_recorded,
     is_of_other_steps,
     is_unlike,
@@ -34,6 +36,8 @@ from scalescope.scaling.verdicts.step_rows.doubt import (
 #: A drawn step that is so near the measured one needs no word beside it.
 AS_MEASURED = 0.01
 
+#: What makes steps differ where no machine does.
+OWN_WORKERS = "the job's own loader workers have the ranks' cores"
 _MISLEADS = "so the other steps may spend their time otherwise"
 
 
@@ -123,32 +127,39 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return f"On {where} the profiled steps are not like the mean one, {_MISLEADS}."
     unlike = is_unlike(run)
     if not unlike and not contradict(run) and scatter(times):
-        return f"On {where} the machine was unsteady: {_scattered(times)}, {_MISLEADS}."
+        return f"On {where} {_why_unlike(run)}: {_scattered(times)}, {_MISLEADS}."
     if is_shown_alone(run) and not contradict(run):
         if paced:  # which is said with the figures: no second length stands beside them
             return (
-                f"On {where} the machine was unsteady: {_at_own_pace(run)}, {_MISLEADS}." if was_unsteady(run) else ""
+                f"On {where} {_why_unlike(run)}: {_at_own_pace(run)}, {_MISLEADS}."
+                if was_unsteady(run) or differ_by_workers(run)
+                else ""
             )
-        why = "the machine was unsteady: " if was_unsteady(run) else ""
+        why = f"{_why_unlike(run)}: " if was_unsteady(run) or differ_by_workers(run) else ""
         return f"On {where} {why}{_apart_from_job(run)}, {_MISLEADS}."
     if not unlike and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
         beside = f"{milliseconds(run.as_run.step_ms)} ({_bounds(run.as_run)})"
         whole = milliseconds(times.measured_step_ms or 0.0)
         return (
-            f"On {where} the machine was unsteady: by the steps beside the profiled ones a step takes {beside} as run, "
+            f"On {where} {_why_unlike(run)}: by the steps beside the profiled ones a step takes {beside} as run, "
             f"by all of them {whole}, {_MISLEADS}."
         )
     if not unlike:
-        return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
+        return f"On {where} {_why_unlike(run)}: the job's own steps contradict its traces, {_MISLEADS}."
     cost_ms, apart = _apart_from_measured(run, times)
     if run.activity != "cpu" and _are_the_long_ones(run, cost_ms, longer_for_long_ones_ms(run)):
         return ""  # which is said of them
-    if was_unsteady(run):
+    if was_unsteady(run) or differ_by_workers(run):
         if _is_within(times, cost_ms):  # two sentences, each read at once
             anyway = f"Such steps differ by ± {milliseconds(times.placebo_ms or 0.0, times.placebo_ms)} anyway"
-            return f"On {where} the machine was unsteady: {apart}. {anyway}, {_MISLEADS}."
-        return f"On {where} the machine was unsteady: {apart}, {_why(times, cost_ms)}. {capitalized(_MISLEADS)}."
+            return f"On {where} {_why_unlike(run)}: {apart}. {anyway}, {_MISLEADS}."
+        return f"On {where} {_why_unlike(run)}: {apart}, {_why(times, cost_ms)}. {capitalized(_MISLEADS)}."
     return f"On {where} {apart}{_recordings_share(run, times, cost_ms)}, {_MISLEADS}."
+
+
+def _why_unlike(run: RunAnalysis) -> str:
+    """Return what makes profiled steps unlike the others: the machine, or the job's own workers on its ranks' cores."""
+    return OWN_WORKERS if differ_by_workers(run) else "the machine was unsteady"
 
 
 def _recordings_share(run: RunAnalysis, times: StepTimes, cost_ms: float) -> str:
@@ -203,8 +214,24 @@ _IS_WHY = 0.5
 
 
 def uneven_sentence(run: RunAnalysis) -> str:
-    """Return that a step took far longer in one part of the run than in another, and why where waits for cores are;
-    empty where all are about alike.
+    """Return that the job's own workers make steps differ, and that a step took far longer in one part of the run than
+    in another; empty where all are about alike.
+    """
+    return " ".join(one for one in (_by_own_workers(run), _longer_stretch(run)) if one)
+
+
+def _by_own_workers(run: RunAnalysis) -> str:
+    if not differ_by_workers(run):
+        return ""
+    return (
+        "Steps differ as the job's own loader workers take turns with the ranks on their cores, of which they use "
+        f"{_used_by_workers(run):.2f}: no quiet machine helps, only cheaper batches or more cores do."
+    )
+
+
+def _longer_stretch(run: RunAnalysis) -> str:
+    """Return in which part of the run a step took far longer than in another, and why where waits for cores are; else
+    "".
     """
     uneven = run.step_times.uneven if run.step_times is not None else None
     if uneven is None:
@@ -217,10 +244,14 @@ def uneven_sentence(run: RunAnalysis) -> str:
     there, here = long.run_delay_ms, short.run_delay_ms
     if there is None or here is None or there - here < _IS_WHY * (long.ms - short.ms):
         return f"{text}."
-    return (
-        f"{text}, of which ranks waited {milliseconds(there)} and {milliseconds(here)} for a core that other processes "
-        "or the job's own other threads had."
-    )
+    whose = " that other processes or the job's own other threads had"
+    if have_workers_the_cores(run):
+        whose = f", of which the job's own loader workers use {_used_by_workers(run):.2f}"
+    return f"{text}, of which ranks waited {milliseconds(there)} and {milliseconds(here)} for a core{whose}."
+
+
+def _used_by_workers(run: RunAnalysis) -> float:
+    return sum(one.cores for one in run.worker_times)
 
 
 def _in_steps(stretch: SteadyStretch) -> str:
@@ -353,7 +384,7 @@ def _is_unlike(run: RunAnalysis) -> bool:
 
 def _only_scatter(run: RunAnalysis) -> bool:
     """Tell whether all that speaks against the profiled steps is how far steps without a profiler lie apart."""
-    return run.step_times is not None and scatter(run.step_times) and was_unsteady(run)
+    return run.step_times is not None and scatter(run.step_times) and (was_unsteady(run) or differ_by_workers(run))
 
 
 def _scattered(times: StepTimes) -> str:

@@ -342,7 +342,7 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
     elif doubt := is_doubtful(run):
         told.level = "unknown"
         cause = cause_of_unsteadiness([run])
-        told.headline = f"the machine was unsteady{cause}. Of the profiled steps alone: {told.headline}"
+        told.headline = f"{cause}. Of the profiled steps alone: {told.headline}"
         told.explained[:0] = [one for one in (why_one_is_unsteady(run), capitalized(against)) if one]
     elif longer := longer_recorded_sentences(run):
         told.explained.insert(0, longer)

@@ -109,7 +109,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         ends = [run for run in of_series if run.name in (first.run, last.run)]
         if unsteady:
             off = unsteady_ends(ends)
-            headline = f"the machine was unsteady{cause_of_unsteadiness(off)}. {headline}"
+            headline = f"{cause_of_unsteadiness(off)}. {headline}"
             level = "unknown"
             sentences.append(why_unsteady(off))
         if falls and last.scaling == "weak":

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
+from scalescope.report.steadiness import OWN_WORKERS
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepsApart
+from scalescope.scaling.verdicts.step_rows.doubt import have_workers_the_cores
 
 _UNTOLD = "Why steps differ so from one to the next cannot be told"
 #: Of fewer steps without a profiler, a slow moment is a good part.
@@ -14,15 +16,21 @@ _MANY = 20
 
 
 def cause_of_unsteadiness(runs: Sequence[RunAnalysis]) -> str:
-    """Return what made the machine unsteady, to end a clause with; "" where that is not told."""
-    return ": ranks waited for cores" if _by_waits(_told(runs)) else ""
+    """Return that the machine was unsteady, in a clause, and what made it so where that is told: the job's own workers
+    make no machine unsteady.
+    """
+    by_waits = _by_waits(_told(runs))
+    if by_waits and _is_by_workers(by_waits):
+        return OWN_WORKERS
+    return f"the machine was unsteady{': ranks waited for cores' if by_waits else ''}"
 
 
 def why_unsteady(runs: Sequence[RunAnalysis]) -> str:
     """Return in a sentence why steps differ so. `runs`: those of a series' ends whose do."""
     told = _told(runs)
     if by_waits := _by_waits(told):
-        return _waited(listing([f"{milliseconds(apart.waits_ms)} on {_on(run)}" for run, apart in by_waits]))
+        waits = listing([f"{milliseconds(apart.waits_ms)} on {_on(run)}" for run, apart in by_waits])
+        return _waited(waits, by_workers=_is_by_workers(by_waits))
     if told:
         (run, first), *others = told
         shares = [f"{_only(first.by_core_waits)} of the differences on {_on(run)}"]
@@ -53,11 +61,13 @@ def _only(share: float) -> str:
     return "hardly any" if told == percent(0.0, 0) else f"only {told}"
 
 
-def _waited(how_long: str) -> str:
-    return (
-        f"Why: steps differ by how long a rank waited for a core, {how_long} in the mean. "
-        "Other processes, or the job's own other threads, had it."
-    )
+def _waited(how_long: str, *, by_workers: bool = False) -> str:
+    whose = "Its own loaders' workers" if by_workers else "Other processes, or the job's own other threads,"
+    return f"Why: steps differ by how long a rank waited for a core, {how_long} in the mean. {whose} had it."
+
+
+def _is_by_workers(by_waits: Sequence[tuple[RunAnalysis, StepsApart]]) -> bool:
+    return all(have_workers_the_cores(run) for run, _ in by_waits)
 
 
 def _few(runs: Sequence[RunAnalysis]) -> str:

@@ -9,7 +9,14 @@ from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code
 from scalescope.scaling.finding.figures import LATE, LOOPS_WAIT, STEADY_STEPS
 from scalescope.scaling.finding.finding import Finding, ranks_of
-from scalescope.scaling.finding.kinds import is_certain, is_known, is_now_and_then, is_of_steady_steps, is_within_noise
+from scalescope.scaling.finding.kinds import (
+    BUSY_WORKER,
+    is_certain,
+    is_known,
+    is_now_and_then,
+    is_of_steady_steps,
+    is_within_noise,
+)
 
 #: Of the measured step: a step as run that is so near is the same one.
 _APART = 0.02
@@ -101,6 +108,31 @@ def _made_by_machine_ms(run: RunAnalysis, rank: int | None) -> float:
 
 def was_unsteady(run: RunAnalysis) -> bool:
     """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady.
+
+    Not where the job's own loaders' workers have the ranks' cores: a quiet machine has them, too.
+    """
+    return _differ(run) and not have_workers_the_cores(run)
+
+
+def differ_by_workers(run: RunAnalysis) -> bool:
+    """Tell whether steps differ so for the turns that loaders' workers take on the ranks' cores."""
+    return _differ(run) and have_workers_the_cores(run)
+
+
+def have_workers_the_cores(run: RunAnalysis) -> bool:
+    """Tell whether loaders' workers keep the cores full on which the ranks compute, by what a run noted of them.
+
+    They use a third of a core a rank and more, and what ranks wait for cores is why steps differ: else something else
+    makes them differ as well.
+    """
+    if run.activity != "cpu" or not run.cores_full or run.step_times is None or run.step_times.core_waits is None:
+        return False
+    apart, used = run.step_times.apart, sum(one.cores for one in run.worker_times)
+    return (apart is None or apart.is_by_core_waits) and used >= BUSY_WORKER * run.world_size
+
+
+def _differ(run: RunAnalysis) -> bool:
+    """Tell whether profiled steps are unlike the measured ones, for no recording's sake and for nothing that is told.
 
     Not where the costliest finding is what makes steps differ, nor where they are alike before and after the window,
     and longer in it.
