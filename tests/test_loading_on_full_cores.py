@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import Device
+from scalescope.records.rows import Device, Origin
 from scalescope.records.steps.worker_times import WorkerTime
 from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import todo, todo_elsewhere
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.figures import LOADER_WORKERS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
@@ -89,3 +91,13 @@ def test_hiding_transfer_on_full_cores_is_advised_as_far_as_its_threads_find_one
     told = todo(run.findings[0], run)
     assert ": at most 10.0 ms a step" in told and "as far as the threads that move the data find a core" in told
     assert run.advice[0].overrides == ["strategy.bucket_mib=1"]
+
+
+@pytest.mark.parametrize("cure", ["load_ahead", "load_faster", "name_loading", "prepare_ahead"])
+@pytest.mark.parametrize(("jax", "origin"), [(True, None), (False, "script"), (False, None)])
+def test_no_words_of_any_framework_advise_workers_first_where_they_find_no_core(
+    cure: Cure, jax: bool, origin: Origin | None
+) -> None:
+    told = cure_text(Remedy(cure=cure, on_cpu=True, lacks_cores=True, jax=jax, origin=origin))
+    assert told.startswith(("make batches cheaper", "prepare batches more cheaply")) and "all cores" in told
+    assert cure_text(Remedy(cure=cure, on_cpu=True, jax=jax, origin=origin)) != told

@@ -45,7 +45,7 @@ ON_FULL_CORES: dict[Cure, CureText] = {
         "make batches cheaper, or once, ahead of training: the ranks compute on all cores, and worker processes help "
         "only as far as loading waits (for files, a network)",
         "batches that are prepared once and kept; cheaper transforms, smaller images; more cores for the ranks; "
-        "DataLoader(num_workers=1) where loading waits",
+        "one worker process a rank where loading waits",
     ),
     "load_faster": CureText(
         "make batches cheaper, or once, ahead of training: the ranks compute on all cores, and more workers help only "
@@ -55,8 +55,9 @@ ON_FULL_CORES: dict[Cure, CureText] = {
     "name_loading": CureText(
         "make batches cheaper, if the hosts load there: the ranks compute on all cores, and worker processes help only "
         "as far as loading waits (for files, a network)",
-        'torch.profiler.record_function("load batch"), or profile.loading(loader) of profile_steps, names it in the '
-        "next trace; batches that are prepared once and kept; where it is no loading, py-spy dump on one of the ranks",
+        'torch.profiler.record_function("load batch"), profile.loading(loader) or jax.profiler.TraceAnnotation names '
+        "it in the next trace; batches prepared once and kept; where it is no loading, py-spy dump on one of the "
+        "ranks",
     ),
     "prepare_ahead": CureText(
         "prepare batches more cheaply, or once, ahead of training, if that is what the ranks do there: they compute on "

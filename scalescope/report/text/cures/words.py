@@ -30,7 +30,7 @@ def _of(remedy: Remedy, several: bool = False) -> CureText:
     """Return a cure in words that fit where it is to be done; `several`: on several ranks."""
     if several and remedy.cure in ON_SEVERAL:
         return ON_SEVERAL[remedy.cure]
-    if lacks_cores_to_load(remedy) and not remedy.jax:
+    if lacks_cores_to_load(remedy):
         return ON_FULL_CORES[remedy.cure]
     in_jax = remedy.jax and remedy.cure in IN_JAX
     if (remedy.cure, remedy.origin) in BY_ORIGIN and not in_jax:
