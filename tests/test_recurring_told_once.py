@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
@@ -12,6 +13,7 @@ from scalescope.report.as_run.recording import as_run_sentence
 from scalescope.report.as_run.shown import shown_step, step_of_job
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.panels.advice import findings_table
+from scalescope.report.panels.whatif import replay_panel
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text.listed import listed
 from scalescope.report.text.recurring import beside_recurring
@@ -213,6 +215,18 @@ def test_what_recurs_has_its_row_among_what_costs_the_step_and_little_launching_
     assert "launching" not in lines
     run.findings = [launching]  # by itself it is all that there is to take out
     assert [one.what for one in as_whatif("x", run).predictions] == ["without host_bound, at most"]
+
+
+def test_a_change_that_is_known_at_least_has_no_other_bound(tmp_path: Path) -> None:
+    """*-204.09 to -204.09* stood there of a debug mode that takes 204 ms and more."""
+    run = _saves_between_operators(tmp_path, {})
+    mode = Finding(code="debug_mode", ms=4.0, low_ms=4.0, high_ms=4.0, backed="replay", fraction=0.04, at_least=True)
+    run.findings = [mode]
+    answer = as_whatif("x", run)
+    ((what, *_, interval, _),) = replay_panel(answer).table.rows
+    assert (what, interval) == ("without debug_mode, at least", "-4.00 or further")
+    run.findings = [replace(mode, at_least=False)]
+    assert replay_panel(as_whatif("x", run)).table.rows[0][3] == "-4.00 to -4.00"
 
 
 def test_a_colour_tells_of_what_recurs_as_of_what_was_found(tmp_path: Path) -> None:

@@ -77,4 +77,5 @@ def _prediction(finding: Finding, step_ms: float) -> Prediction:
         low_ms=-finding.high_ms,
         high_ms=-finding.low_ms,
         fraction=-finding.ms / step_ms,
+        at_least=finding.at_least,
     )

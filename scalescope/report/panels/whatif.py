@@ -63,5 +63,10 @@ def _may_be_either(one: Prediction) -> bool:
 
 
 def _row(one: Prediction) -> list[Cell]:
-    interval = None if one.low_ms is None or one.high_ms is None else f"{one.low_ms:+.2f} to {one.high_ms:+.2f}"
-    return [one.what, one.step_ms, one.change_ms, interval, one.fraction]
+    return [one.what, one.step_ms, one.change_ms, _interval(one), one.fraction]
+
+
+def _interval(one: Prediction) -> str | None:
+    if one.low_ms is None or one.high_ms is None:
+        return None
+    return f"{one.high_ms:+.2f} or further" if one.at_least else f"{one.low_ms:+.2f} to {one.high_ms:+.2f}"

@@ -17,6 +17,7 @@ class Prediction(msgspec.Struct, kw_only=True):
     low_ms: float | None = None  # of the change
     high_ms: float | None = None
     fraction: float | None = None  # change over the replayed step
+    at_least: bool = False  # it takes that much off, and nothing tells how much more: `low_ms` is no bound
     reason: str | None = None
 
 
