@@ -79,7 +79,7 @@ MODELS: tuple[tuple[Callable[[], nn.Module], Callable[[], Tensor]], ...] = (
 ON_GPUS: tuple[tuple[Callable[[], nn.Module], Callable[[], Tensor]], ...] = (
     MODELS[0],
     (lambda: Tokens(768, 4), MODELS[1][1]),
-    (lambda: Tokens(1024, 6), MODELS[1][1]),
+    (lambda: Tokens(1536, 3), MODELS[1][1]),
 )
 
 
