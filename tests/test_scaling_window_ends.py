@@ -76,6 +76,22 @@ def test_hosts_that_other_work_slowed_while_recorded_cost_a_given_step_nothing_t
     assert [one.code for one in told_of] == told
 
 
+@pytest.mark.parametrize(("step_ms", "told"), [(22.5, []), (60.0, ["host_stall"])])
+def test_steps_that_may_be_long_by_chance_cost_a_given_step_nothing_that_its_devices_fill(
+    step_ms: float, told: list[str]
+) -> None:
+    """*Rank 0 may cost 6.0 ms, or nothing* was said before what rank 1 alone runs, of a step of 22.5 ms of which 21.6
+    are compute: recorded hosts had been late in two of its four steps.
+    """
+    run = RunAnalysis(name="x", world_size=2, activity="gpu", quality=Quality(verdict="good"), steps_by="profiler")
+    for step, late in enumerate((0.0, 0.0, 11.0, 13.0)):
+        run.steps.append(split(0, step, compute=21.6, idle_launch=1.0 + late))
+        run.steps.append(split(1, step, compute=21.6, exposed_wait=1.0 + late))
+    (found,) = with_now_and_then([], run)
+    assert found.low_ms == 0.0 and found.ms == 6.0
+    assert [one.code for one in with_now_and_then([], run, room_ms=step_ms - 21.6)] == told
+
+
 @pytest.mark.parametrize(
     ("activity", "pace", "code"),
     [("cpu", 1.6, "unsteady"), ("cpu", 1.0, "more_work"), ("cpu", 1.3, "more_work"), ("gpu", 1.6, "more_work")],

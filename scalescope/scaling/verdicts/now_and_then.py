@@ -47,6 +47,7 @@ from scalescope.scaling.finding.kinds import (
     is_now_and_then,
     is_of_profiled_steps,
     is_of_steady_steps,
+    is_within_noise,
 )
 from scalescope.scaling.finding.order import ranked, weight
 from scalescope.scaling.verdicts.step_rows.in_window import LongSplits, long_in_window
@@ -80,10 +81,10 @@ def with_now_and_then(
     """Return the findings with that of longer steps in the window, most costly first; those that say the same stay.
 
     `room_ms`: of a step that is given, what its devices do not compute for. That other work slowed hosts by more while
-    they were recorded is nothing of the step as run.
+    they were recorded is nothing of the step as run, nor are steps that may as well have been long by chance.
     """
     found = _finding(analysis)
-    if found is None or (found.code == "unsteady" and room_ms is not None and (found.ms or 0.0) > room_ms):
+    if found is None or (room_ms is not None and (found.ms or 0.0) > room_ms and _may_be_recording(found)):
         return list(findings)
     alone = len(analysis.ranks) == 1  # what is of that rank is of all
     if any(_says_the_same(one, found, alone) for one in findings):
@@ -93,6 +94,10 @@ def with_now_and_then(
     others = [_without(one, found) for one in findings if not _is_part_of(one, found, alone)]
     unpriced = [one for one in others if one.ms is None and one.code != "nothing"]
     return [*ranked([found, *(one for one in others if one.ms is not None)]), *unpriced]
+
+
+def _may_be_recording(found: Finding) -> bool:
+    return found.code == "unsteady" or is_within_noise(found)
 
 
 def _says_the_same(one: Finding, found: Finding, alone: bool) -> bool:
