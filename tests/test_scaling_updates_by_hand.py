@@ -20,7 +20,7 @@ from scalescope.scaling.findings.computing.unfused_optimizer import (
     RULES_ANEW,
     GivenBack,
 )
-from scalescope.scaling.rank.records.by_hand import updated_by_hand
+from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
 from tests.gloo_traces import GlooJob, analysed
 from tests.recorded import DATA, records_of
 

@@ -26,10 +26,10 @@ import numpy as np
 
 from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
-from scalescope.scaling.rank.records.by_hand import updating
-from scalescope.scaling.rank.records.metrics import behind_updates
-from scalescope.scaling.rank.records.normalising import normalising
-from scalescope.scaling.rank.records.preparing import preparing
+from scalescope.scaling.rank.records.own_code.by_hand import updating
+from scalescope.scaling.rank.records.own_code.metrics import behind_updates
+from scalescope.scaling.rank.records.own_code.normalising import normalising
+from scalescope.scaling.rank.records.own_code.preparing import preparing
 from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, loaded_before_calls, that_load
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets

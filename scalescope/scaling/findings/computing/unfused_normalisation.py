@@ -10,7 +10,7 @@ from scalescope.scaling.finding.figures import NORMALISATIONS, NORMALISED
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.tally import of_last_rank_ms, takes_much
-from scalescope.scaling.rank.records.normalising import normalising
+from scalescope.scaling.rank.records.own_code.normalising import normalising
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 

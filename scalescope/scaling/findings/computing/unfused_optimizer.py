@@ -12,9 +12,9 @@ from scalescope.scaling.finding.figures import UPDATED_BY_HAND
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.tally import of_last_rank_ms, takes_much
-from scalescope.scaling.rank.records.by_hand import updated_by_hand
 from scalescope.scaling.rank.records.long_way import Update
-from scalescope.scaling.rank.records.optimizers import single_operations
+from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
+from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal

@@ -15,6 +15,7 @@ from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.inputs import inputs_by_activity
 from scalescope.scaling.rank.records.new_gradients import new_gradients
+from scalescope.scaling.rank.records.own_code.unused_forward import unused_forward
 from scalescope.scaling.rank.records.precisions import precisions_of
 from scalescope.scaling.rank.records.record import (
     LAUNCH,
@@ -30,7 +31,6 @@ from scalescope.scaling.rank.records.record import (
     mean_step_ns,
     within,
 )
-from scalescope.scaling.rank.records.unused_forward import unused_forward
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.trace.families import HANDOVER_OPS
 from scalescope.scaling.trace.intervals import Intervals, Ints, union

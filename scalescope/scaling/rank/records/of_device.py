@@ -11,9 +11,9 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.partition import device_layers, device_windows
 from scalescope.scaling.rank.recomputed import find_recomputed, inside_of
 from scalescope.scaling.rank.recorded import count_recorded
-from scalescope.scaling.rank.records.by_operators import add_long_way
 from scalescope.scaling.rank.records.element_reads import elements_before
 from scalescope.scaling.rank.records.new_gradients import new_gradients
+from scalescope.scaling.rank.records.own_code.by_operators import add_long_way
 from scalescope.scaling.rank.records.record import (
     LAUNCH,
     SYNC,

@@ -9,7 +9,7 @@ import bisect
 import re
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.rank.records.by_hand import updating
+from scalescope.scaling.rank.records.own_code.by_hand import updating
 from scalescope.scaling.rank.records.record import RankRecord, data_between
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of

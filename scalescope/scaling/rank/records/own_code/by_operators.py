@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from scalescope.records.dtypes import PRECISIONS
 from scalescope.scaling.rank.annotations.phases import find_phases
-from scalescope.scaling.rank.records.by_hand import loops_by_hand
 from scalescope.scaling.rank.records.long_way import LongWay
-from scalescope.scaling.rank.records.normalising import normalising
-from scalescope.scaling.rank.records.optimizers import single_operations
+from scalescope.scaling.rank.records.own_code.by_hand import loops_by_hand
+from scalescope.scaling.rank.records.own_code.normalising import normalising
+from scalescope.scaling.rank.records.own_code.optimizers import single_operations
+from scalescope.scaling.rank.records.own_code.unused_forward import unused_forward
 from scalescope.scaling.rank.records.record import LAUNCH, RankRecord
-from scalescope.scaling.rank.records.unused_forward import unused_forward
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.trace.families import ENGINE_FRAMES, HANDOVER_OPS

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from scalescope.scaling.rank.records.long_way import Update
-from scalescope.scaling.rank.records.optimizers import single_operations
+from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of

@@ -8,8 +8,8 @@ import bisect
 import re
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.rank.records.by_hand import over_parameters
-from scalescope.scaling.rank.records.preparing import BACKWARD, OPTIMIZER, ZEROING, is_network
+from scalescope.scaling.rank.records.own_code.by_hand import over_parameters
+from scalescope.scaling.rank.records.own_code.preparing import BACKWARD, OPTIMIZER, ZEROING, is_network
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 
