@@ -211,6 +211,13 @@ def test_the_jobs_own_workers_on_the_ranks_cores_make_no_machine_unsteady() -> N
     assert unlike_sentence(run, "2 CPU ranks").startswith("On 2 CPU ranks the job's own loader workers have the ranks'")
 
 
+def _waiting_for_more(run: RunAnalysis) -> RunAnalysis:
+    waits = run.step_times.core_waits if run.step_times is not None else None
+    assert run.step_times is not None and waits is not None
+    run.step_times.core_waits = msgspec.structs.replace(waits, ms=0.95 * waits.mean_step_ms)
+    return run
+
+
 @pytest.mark.parametrize(
     ("run", "why"),
     [
@@ -218,6 +225,7 @@ def test_the_jobs_own_workers_on_the_ranks_cores_make_no_machine_unsteady() -> N
         (lambda: _beside_workers(0.45, full=False), "there are cores for them"),
         (lambda: _beside_workers(0.45, ranks=(0,)), "one rank's alone are few"),
         (lambda: _beside_workers(0.45, [[10.0 + at % 2, 9.0] for at in range(60)]), "steps differ for something else"),
+        (lambda: _waiting_for_more(_beside_workers(0.45)), "ranks wait for far more than they use"),
     ],
 )
 def test_workers_that_are_not_why_steps_differ_leave_the_machine_unsteady(

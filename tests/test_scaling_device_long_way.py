@@ -5,23 +5,30 @@ cut down to two of its six layers, and to what launches, is launched, is numbere
 """
 
 from collections import Counter
+from dataclasses import replace as replace_record
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from scalescope import RunAnalysis
+from scalescope.hardware.peaks import Peak, find_peak
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.finding.codes import Code
-from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.figures import NONE_WRITTEN
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import behind_what_is_launched
 from scalescope.scaling.findings.computing.double_precision import double_precision
 from scalescope.scaling.findings.computing.unfused_normalisation import unfused_normalisation
 from scalescope.scaling.findings.computing.unfused_optimizer import OF_CALLS, unfused_optimizer
 from scalescope.scaling.findings.computing.unused_forward import unused_forward
 from scalescope.scaling.rank.records.long_way import NO_LONG_WAY
+from scalescope.scaling.rank.records.own_code.by_hand import loops_by_hand
+from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
+from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.ranks.side_by_side import lay_side_by_side
 from scalescope.scaling.replay.removal import Removal, remove
@@ -102,6 +109,14 @@ def test_kernels_tell_float64_and_operators_types_what_is_converted_from_it() ->
         ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>>(int)", True),
         ("sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x64x16", True),
         ("void batch_norm_collect_statistics_kernel<at::native::InvStd, double, double, double, int>(int)", True),
+        ("ampere_dgemm_128x64_nn", True),
+        ("void implicit_convolve_dgemm<double, 128, 6, 7>(int)", True),
+        ("ck::GridwiseBatchedGemmSoftmaxGemm_Xdl_CShuffle<bf16>", False),
+        ("void cutlass::GroupedGemm<float>(int)", False),
+        ("void gemv2T_kernel_val<int, int, double, double, double, 128>(int)", True),
+        ("void splitKreduce_kernel<32, 16, int, float, float>(int)", False),
+        ("Cijk_Ailk_Bljk_DB_MT64x64x16", True),
+        ("naive_conv_nonpacked_fwd_nchw_double_double_double", True),
     ],
 )
 def test_of_a_kernel_the_first_of_its_types_tells_what_it_computes_on(name: str, double: bool) -> None:
@@ -143,11 +158,14 @@ def test_launching_leads_where_what_is_known_of_it_is_little() -> None:
     def of(code: Code, ms: float, at_most: bool = False) -> Finding:
         return Finding(code=code, ms=ms, low_ms=0.9 * ms, high_ms=ms, fraction=0.1, backed="replay", at_most=at_most)
 
-    launching, little, much = of("host_bound", 10.0, at_most=True), of("double_precision", 2.0), of("copies", 4.0)
-    assert behind_what_is_launched([launching, much, little]) == [launching, much, little]
+    launching, double, copies = of("host_bound", 10.0, at_most=True), of("double_precision", 4.0), of("copies", 2.0)
+    assert behind_what_is_launched([launching, copies, double]) == [launching, copies, double], "no part of launching"
     optimizer = of("unfused_optimizer", 3.0)
-    assert behind_what_is_launched([launching, much, optimizer]) == [optimizer, launching, much]
-    assert behind_what_is_launched([much, launching, optimizer]) == [much, launching, optimizer]
+    assert behind_what_is_launched([launching, copies, optimizer]) == [optimizer, launching, copies]
+    assert behind_what_is_launched([copies, launching, optimizer]) == [copies, launching, optimizer]
+    stall = replace(of("host_stall", 4.0), rank=1, remedy=Remedy(cure="look_at_host"))
+    assert behind_what_is_launched([launching, stall, optimizer]) == [launching, stall, optimizer], "no larger fault's"
+    assert behind_what_is_launched([launching, of("unfused_optimizer", 1.0)])[0] == launching
 
 
 def test_what_is_given_back_of_launching_is_a_share_of_its_own() -> None:
@@ -170,7 +188,7 @@ def test_what_one_of_two_ranks_alone_does_so_is_no_habit_of_all(case: str) -> No
         graph = build_graph(records)
         gains = SimpleNamespace(predict=lambda *_, **__: SimpleNamespace(change_ms=-5.0))
         replayer = SimpleNamespace(on_cpu=False, records=records, graph=graph, predict=gains.predict)
-        scene: Any = SimpleNamespace(replayer=replayer, side=lay_side_by_side(graph), step_ms=50.0)
+        scene: Any = SimpleNamespace(replayer=replayer, side=lay_side_by_side(graph), step_ms=50.0, peak=None)
         return [(one.code, one.rank) for detect in DETECTORS for one in detect(scene)]
 
     one, same, other = _record(case), _record(case), _record(case)
@@ -178,3 +196,65 @@ def test_what_one_of_two_ranks_alone_does_so_is_no_habit_of_all(case: str) -> No
     other.long_way, other.unused = NO_LONG_WAY, []
     assert proposed({0: one, 1: same}) == [(CODES[case], None)]
     assert not proposed({0: one, 1: other})
+
+
+def test_a_loop_that_is_one_operator_and_one_that_writes_nothing_are_not_said_to_update() -> None:
+    """*Updates 160 parameters … by no optimizer of torch's* was told of gradients that are scaled, copied or logged."""
+    (found,) = _of(analysed(RECORDED / "by_hand"), "by_hand")
+    assert "the job updates 29 parameters one at a time" in because(found)
+    assert "and what its host takes to launch them" in because(found), "its kernels take far less than it costs"
+    others = [row for row in found.evidence if row.kind != "operator"]
+    scaled = replace(found, evidence=(*others, EvidenceRow(kind="operator", name="aten::mul_", ms=0.1)))
+    assert "the job runs aten::mul_ for 29 parameters one at a time" in because(scaled)
+    logged = replace(found, evidence=(*found.evidence, EvidenceRow(kind="figure", name=NONE_WRITTEN)))
+    assert "the job goes through 29 parameters one at a time" in because(logged)
+    assert "optimizer" not in because(scaled) + because(logged)
+
+
+def test_a_fused_optimizer_beside_which_a_hook_runs_is_fused() -> None:
+    record = _record("single")
+    hook = host_of(["aten::_foreach_add_", "aten::_fused_adamw_", *["aten::lerp_"] * 20])
+    assert not single_operations(hook)
+    hook.name[1] = "aten::_foreach_lerp_"
+    assert [len(rows) for rows in single_operations(hook).values()] == [22]
+    assert record.long_way.single
+
+
+def host_of(names: list[str]) -> RankRecord:
+    """Return a CPU's record of operators that run in a row within one step of AdamW."""
+    record = _record("single")
+    count = len(names)
+    return replace_record(
+        record, activity="cpu", count=count, name=names, start=[10 * at for at in range(count)],
+        end=[10 * at + 9 for at in range(count)], kind=[COMPUTE] * count, stream=[0] * count,
+        step=[record.steps[0]] * count, phases=[(0, 10 * count, "Optimizer.step#AdamW.step")],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("peak", "told"), [(None, True), (find_peak("NVIDIA H200"), False)])
+def test_products_in_float64_give_nothing_back_where_the_device_has_as_many_of_them(
+    peak: Peak | None, told: bool
+) -> None:
+    """A workstation's has a thirtieth of them: of a device that nobody knows the interval is wide."""
+    record = _record("double")
+    record.name = ["ampere_dgemm_128x64_nn" if at in set(record.long_way.double) else name
+                   for at, name in enumerate(record.name)]  # fmt: skip
+    record.long_way = replace_record(record.long_way, converting=[])
+    graph = build_graph({0: record})
+    gains = SimpleNamespace(predict=lambda *_, **__: SimpleNamespace(change_ms=-5.0))
+    replayer = SimpleNamespace(on_cpu=False, records={0: record}, graph=graph, predict=gains.predict)
+    scene: Any = SimpleNamespace(replayer=replayer, side=lay_side_by_side(graph), step_ms=50.0, peak=peak)
+    found = list(double_precision(scene))
+    assert bool(found) == told
+    within = found[0].known_within if found else None
+    assert within is None or within == pytest.approx((0.0, 0.97 / 0.5))
+
+
+def test_what_an_optimizer_around_another_runs_behind_it_is_no_loop_of_the_users_own() -> None:
+    names = ["AddmmBackward0", *["torch::autograd::AccumulateGrad"] * 20, "aten::_fused_adamw_"]
+    record = host_of([*names, *["aten::sub", "aten::mul", "aten::add_"] * 20])
+    around = (205, 10 * len(record.name), "Optimizer.step#Lookahead.step")
+    record.phases = [around, (210, 219, "Optimizer.step#AdamW.step")]
+    assert not loops_by_hand(record)
+    record.phases = record.phases[1:]
+    assert [(one.parameters, len(one.activities)) for one in loops_by_hand(record)] == [(20, 60)]

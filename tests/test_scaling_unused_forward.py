@@ -4,7 +4,10 @@ tests/data/unused: a small network beside another one on two ranks, by tests/unu
 """
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from scalescope import RunAnalysis
@@ -12,7 +15,11 @@ from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.rank.records.own_code.unused_forward import unused_forward
+from scalescope.scaling.rank.records.record import RankRecord
+from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.communication_args import number_of
+from scalescope.scaling.trace.intervals import EMPTY
 from tests.gloo_traces import analysed
 from tests.recorded import records_of
 
@@ -72,3 +79,30 @@ def test_recorded_jobs_have_none(job: str) -> None:
 @pytest.mark.parametrize(("text", "number"), [(b"17", 17), (b"", -1), (b"-1", -1), (b'"7"', -1), (b"1" * 30, -1)])
 def test_a_number_of_autograds_is_read_where_it_is_one(text: bytes, number: int) -> None:
     assert number_of(text) == number
+
+
+@pytest.mark.parametrize(("looked_at", "unused"), [(4, []), (5, [5, 6, 7, 8])])
+def test_frozen_layers_before_what_is_only_looked_at_are_recorded_by_none(looked_at: int, unused: list[int]) -> None:
+    """Each tells the number of what is recorded next: a teacher was told as unused where that was logged alone."""
+    linear, number = "aten::linear", looked_at
+    rows = [(linear, at) for at in range(4)]
+    rows += [(linear, 4)] * 5 if looked_at == 4 else [(linear, 4), *((linear, 10 + at) for at in range(4))]
+    rows += [("aten::mul", number)] if looked_at == 4 else []
+    rows += [("AddmmBackward0", at) for at in range(5 if looked_at == 5 else 4)]
+    count = len(rows)
+    starts = np.array([1000 * at for at in range(count)])
+    names = sorted({name for name, _ in rows})
+    trace: Any = SimpleNamespace(
+        operators=SimpleNamespace(
+            start=starts, end=starts + 900, thread=np.ones(count, int), name=np.array([names.index(n) for n, _ in rows])
+        ),
+        header=SimpleNamespace(base_ns=0),
+        names=names,
+        numbered=SimpleNamespace(row=np.arange(count), number=np.array([own for _, own in rows])),
+    )
+    record = RankRecord(
+        rank=0, host="h", device=None, activity="cpu", count=count, start=starts.tolist(), end=(starts + 900).tolist(),
+        kind=[COMPUTE] * count, stream=[0] * count, step=[3] * count, name=[name for name, _ in rows],
+        collective=[-1] * count, collectives=[], calls=[], data=EMPTY, edges=[0, 1000 * count], steps=[3], phases=[],
+    )  # fmt: skip
+    assert unused_forward(trace, record, 1) == unused

@@ -26,6 +26,7 @@ from scalescope.scaling.as_run.of_job import (
     recording_by_own_steps,
 )
 from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.costs.interval import Interval
 
 _WHOSE = {
     "steps": "by the job's own steps beside the window",
@@ -133,19 +134,27 @@ def recording_ms(run: RunAnalysis) -> float | None:
     if run.replay is None or told is None or told.step_ms is None or told.recording_ms is None:
         return None
     if told.replayed_ms is not None:  # of the profiled steps; what these are longer by than the job's own is no part
-        if (bound := recording_by_own_steps(told, run.replay.traced_ms)) is not None:
+        if (bound := _by_own_steps(run)) is not None:
             return bound.value if bound.low >= READS_AS_ZERO_MS else None
         taken = run.replay.traced_ms - interval_of_job(told).value - beyond_the_job_ms(told) - told.slowed_ms
         return taken if taken >= READS_AS_ZERO_MS else None  # the replay is off by more than recording takes
     return told.recording_ms.value if differs(run) and not is_likely(run) else None
 
 
+def _by_own_steps(run: RunAnalysis) -> Interval | None:
+    """Return what the job's own steps leave to recording, ms, as far as a stretch of them may lie off the others; None
+    where its terms come to no more.
+    """
+    bound = recording_by_own_steps(run.as_run, run.replay.traced_ms) if run.replay is not None else None
+    beside = run.step_times.placebo_ms or 0.0 if run.step_times is not None else 0.0
+    return None if bound is None else Interval(bound.value, bound.low - beside, bound.high + beside)
+
+
 def by_own_steps(run: RunAnalysis) -> str:
     """Return behind what recording takes of a profiled step, that the job's own steps say so, and how surely; "" where
     its terms do.
     """
-    told = run.as_run
-    bound = recording_by_own_steps(told, run.replay.traced_ms) if told is not None and run.replay is not None else None
+    bound = _by_own_steps(run)
     if bound is None:
         return ""
     return f" ({milliseconds(bound.low)} to {milliseconds(bound.high)}, by the job's own steps)"
@@ -158,7 +167,7 @@ def unmeasured(run: RunAnalysis) -> str:
     told = run.as_run
     if told is None or run.replay is None or recording_ms(run) is not None:
         return ""
-    bound = recording_by_own_steps(told, run.replay.traced_ms)
+    bound = _by_own_steps(run)
     if bound is None:
         return ""
     terms = run.replay.traced_ms - interval_of_job(told).value - beyond_the_job_ms(told)

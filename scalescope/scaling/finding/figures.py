@@ -97,6 +97,8 @@ BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 #: The figure of what a loop of the user's own takes that updates parameters one at a time (`calls`: operators;
 #: `value`: parameters), a rank and step.
 UPDATED_BY_HAND = "updated_one_by_one"
+#: … where no operator of that writes in place: it may be averages, or what is looked at.
+NONE_WRITTEN = "none_written_in_place"
 PREPARING = "prepared_before_forward"  # the figure of what operators make of a batch there, a rank and step
 LOOKED_AT = "looked_at_behind_update"  # … of what operators make of what a step made, behind its update
 #: The figures of what normalisation that is written out takes with its backward pass (`calls`: operators), a rank and

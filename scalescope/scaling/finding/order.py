@@ -34,7 +34,7 @@ _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies", "late_bucket")
 #: this share of what noise may have made is not what to begin with.
 _FAR_BELOW = 0.25
 #: What all ranks' own code has devices do the long way: what hosts take to launch it is a part of all launching.
-_LONG_WAY: tuple[Code, ...] = ("unfused_optimizer", "unfused_normalisation", "double_precision", "unused_forward")
+_LONG_WAY: tuple[Code, ...] = ("unfused_optimizer", "unfused_normalisation", "unused_forward")
 #: What costs this share of what is bounded, for sure, comes before the bound: sizes are known within a fifth or so, and
 #: of a bound it is not known that any of it can be had.
 _NEARLY = 0.75
@@ -266,11 +266,15 @@ def behind_what_is_known(findings: Sequence[Finding], step_ms: float, waited_ms:
 def behind_what_is_launched(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings of ranks with devices with a first bound on launching behind what their own code has them launch
     the long way, where that costs a quarter of it: it is a part of the launching that is known, and can be had.
+
+    None goes before a fault that costs more.
     """
     first = next(iter(findings), None)
     if first is None or first.code != "host_bound" or not first.at_most or first.rank is not None:
         return list(findings)
     least = _FAR_BELOW * weight(first)
+    faults = [weight(one) for one in findings[1:] if _is_fault(one) and one.code not in _LONG_WAY]
+    least = max(least, *faults, 0.0)
     ahead = [
         one for one in findings[1:] if one.code in _LONG_WAY and (one.low_ms or 0.0) > 0 and (one.ms or 0) >= least
     ]

@@ -9,7 +9,7 @@ _DEEPEST = 32  # lambdas inside of each other
 
 #: What a product's name tells that it computes in: those of narrower numbers tell what they sum up in as well.
 _COMPUTES_IN = (
-    ("float64", re.compile(r"dgemm|f64f64|d884")),
+    ("float64", re.compile(r"(?<![a-z])dgemm|f64f64|d884")),
     ("bfloat16", re.compile(r"bf16|nvjet_(sm\d+_)?t")),
     ("float16", re.compile(r"fp16|hgemm|f16f16|nvjet_(sm\d+_)?h")),
     ("float32", re.compile(r"tf32|(?<![a-z])sgemm|_ffma_|f32f32|scudnn")),
@@ -17,9 +17,10 @@ _COMPUTES_IN = (
 #: What a kernel computes on in float64: products by their names; of any other the function, or what the first of its
 #: template's types is. Many a kernel of floats takes a scalar in double precision: those stand elsewhere.
 _DOUBLE = re.compile(
-    r"dgemm|f64f64|d884|functor\w*<double\b|lambda\(double\)"
-    r"|^[^<(]*(\(anonymous namespace\)[^<(]*)?<(?:(?:\d+u?|true|false|\([^)]*\)\d+|[\w:]*invstd),\s*)*double\b"
-    r"|reduceop<double\b"
+    r"(?<![a-z])dgemm|f64f64|d884|functor\w*<double\b|lambda\(double\)"
+    r"|^[^<(]*(\(anonymous namespace\)[^<(]*)?"
+    r"<(?:(?:\d+u?|true|false|bool|(?:unsigned )?(?:int|long)|\([^)]*\)\d+|[\w:]*invstd),\s*)*double\b"
+    r"|reduceop<double\b|cijk_\w*_db_|_double_double"
 )
 #: What copies from one type to another.
 _CONVERTS = re.compile(

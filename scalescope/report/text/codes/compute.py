@@ -27,6 +27,7 @@ from scalescope.scaling.finding.figures import (
     INPUTS,
     LAYOUT_CONVERSIONS,
     LOOKED_AT,
+    NONE_WRITTEN,
     NORMALISATIONS,
     NORMALISED,
     OTHER_KERNELS,
@@ -226,15 +227,27 @@ def unfused_optimizer(finding: Finding) -> str:
     told = f"{name} takes{takes} of a profiled step{calls}"
     if (loop := row_of(finding, UPDATED_BY_HAND)) is None:
         return f"{told}{named}, where {'one' if is_on_cpu(finding) else 'a few'} would do"
-    return f"{f'{told}, and ' if row is not None else ''}{_by_hand(loop, _launched(finding))}{named}"
+    return f"{f'{told}, and ' if row is not None else ''}{_by_hand(finding, loop, most)}"
 
 
-def _by_hand(row: EvidenceRow, pieces: str) -> str:
-    """Return what a loop of the user's own does to parameters one at a time."""
-    calls = f" in {row.calls:,.0f} {pieces}" if row.calls else ""
-    takes = f": {milliseconds(row.ms)} of a profiled step" if row.ms is not None else ""
+def _by_hand(finding: Finding, row: EvidenceRow, most: list[str]) -> str:
+    """Return what a loop of the user's own does to parameters one at a time; `most`: what it is made of."""
+    calls = f" in {row.calls:,.0f} {_launched(finding)}" if row.calls else ""
+    takes = f": {_taken(finding, row.ms)}" if row.ms is not None else ""
     which = f"{row.value:,.0f} parameters" if row.value else "parameters"
-    return f"the job updates {which} one at a time{calls}, by no optimizer of torch's{takes}"
+    if len(most) == 1:  # it may scale, copy, or bound them, or their gradients
+        return f"the job runs {most[0]} for {which} one at a time{calls}{takes}"
+    named = f", most of it {listing(most)}" if most else ""
+    if row_of(finding, NONE_WRITTEN) is not None:  # averages, norms, a log
+        return f"the job goes through {which} one at a time{calls}{takes}{named}"
+    return f"the job updates {which} one at a time{calls}, by no optimizer of torch's{takes}{named}"
+
+
+def _taken(finding: Finding, ms: float) -> str:
+    """Return what activities take of a profiled step, and on devices that launching them is the rest of their cost."""
+    if is_on_cpu(finding) or ms >= (finding.ms or 0.0):
+        return f"{milliseconds(ms)} of a profiled step"
+    return f"{milliseconds(ms)} of a profiled step, and what its host takes to launch them"
 
 
 def _pieces(finding: Finding) -> str:
@@ -254,7 +267,7 @@ def unfused_normalisation(finding: Finding) -> str:
     each = f"{chains.value:,.0f} {pieces}" if chains is not None and chains.value else pieces
     most = [one.name for one in finding.evidence if one.kind == "operator"]
     named = f" (most of it {listing(most)})" if most else ""
-    takes = f", {milliseconds(row.ms)} of a profiled step with the backward pass" if row and row.ms is not None else ""
+    takes = f", {_taken(finding, row.ms)}, with the backward pass" if row and row.ms is not None else ""
     return f"{times} it {runs} {each} in a row{named}{takes}, where the built-in one is one"
 
 
@@ -265,8 +278,8 @@ def double_precision(finding: Finding) -> str:
     takes = f" take {milliseconds(row.ms)} of a profiled step" if row is not None and row.ms is not None else ""
     most = [one.name for one in finding.evidence if one.kind in ("operator", "activity")]
     named = f", most of it {listing(most)}" if most else ""
-    what = "in double precision (float64) what takes about half as long in float32, or less"
-    return f"all ranks compute {what}: {calls}{takes}{named}"
+    less = " what takes about half as long in float32, or less" if is_on_cpu(finding) else ""
+    return f"all ranks compute in double precision (float64){less}: {calls}{takes}{named}"
 
 
 def batch_preparation(finding: Finding) -> str:

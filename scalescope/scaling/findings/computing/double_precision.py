@@ -23,6 +23,8 @@ CONVOLVED, CONVOLVED_LOW, CONVOLVED_HIGH = 0.68, 0.4, 0.85
 #: The same on devices, by the kind of kernel: measured on an H200, which has no convolution in fp64 but a slow one, and
 #: whose products in it take as long as plain fp32 ones do. What converts to float64 and back goes, all of it.
 ON_DEVICE = {CONVOLUTION: (0.4, 0.85, 0.95), NORMALISATION: (0.55, 0.64, 0.7), MATMUL: (0.0, 0.0, 0.3)}
+#: … and of a device whose peaks are not known, which may have a thirtieth of them in fp64.
+PRODUCTS_ANYWHERE = (0.0, 0.5, 0.97)
 ON_DEVICE_ELSE = (0.35, 0.4, 0.6)
 
 
@@ -64,6 +66,8 @@ def _on_devices(scene: Scene) -> Iterator[Candidate]:
         kind = kind_of(graph.activities[at].name)
         took = tally.add(kind, graph.activities[at])
         shares = ON_DEVICE.get(kind, ON_DEVICE_ELSE)
+        if kind == MATMUL and scene.peak is None:
+            shares = PRODUCTS_ANYWHERE
         low, middle, high = (share * took for share in shares)
         computing, back_low, back, back_high = computing + took, back_low + low, back + middle, back_high + high
     converting = sum(

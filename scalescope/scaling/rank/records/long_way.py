@@ -30,7 +30,7 @@ class LongWay:
     updates: list[Update] = field(default_factory=list)  # see by_hand.py
     chains: list[Chain] = field(default_factory=list)  # see normalising.py; `operators` are kernels and the like
     operators: dict[int, str] = field(default_factory=dict)  # by activity of these: the operator that launched it
-    double: list[int] = field(default_factory=list)  # that compute in float64, ascending: see doubles.py
+    double: list[int] = field(default_factory=list)  # that compute in float64, ascending: see by_operators.py
     converting: list[int] = field(default_factory=list)  # that convert to it, or from it, and do nothing else
 
 

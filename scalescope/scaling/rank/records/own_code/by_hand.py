@@ -13,10 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
+import numpy as np
+
 from scalescope.scaling.rank.records.long_way import Update
 from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.trace.intervals import Intervals, union
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 
 _GRADIENT, _NODE = "torch::autograd::AccumulateGrad", re.compile(r"\w+Backward\d*")
@@ -60,7 +63,8 @@ def updated_by_hand(record: RankRecord) -> list[Update]:
 
 def loops_by_hand(record: RankRecord) -> list[Update]:
     """Return a host's loops over parameters, ascending, whether one operator gives something back of them or not."""
-    return [one for rows, parameters in _behind_backward(record) if (one := _update(record, rows, parameters))]
+    found = (_update(record, *loop) for loop in _behind_backward(record))
+    return [one for one in found if one is not None]
 
 
 def over_parameters(record: RankRecord) -> set[int]:
@@ -88,7 +92,8 @@ def _update(record: RankRecord, rows: list[int], parameters: int) -> Update | No
 def _behind_backward(record: RankRecord) -> Iterator[tuple[list[int], int]]:
     """Yield what runs in a row between a backward pass and the next forward pass, with that pass's parameters."""
     handed = sorted(call.start for call in record.calls if call.in_collective)
-    phases = [one for one in record.phases if one[2].startswith(_OPTIMIZER)]
+    own = [one for one in record.phases if one[2].startswith(_OPTIMIZER)]
+    phases = union(Intervals(*(np.array([one[at] for one in own], np.int64) for at in range(2))))
     forwards = [begun for begun, _, name in record.phases if name.endswith(_FORWARD)]
     fetches, again = record.data.starts.tolist(), set(record.recomputed)
     row: list[int] = []
@@ -128,6 +133,6 @@ def _any_between(instants: list[int], since: int, until: int) -> bool:
     return bisect.bisect_right(instants, until) > bisect.bisect_right(instants, since)
 
 
-def _any_within(phases: list[tuple[int, int, str]], instant: int) -> bool:
-    at = bisect.bisect_right(phases, instant, key=lambda phase: phase[0]) - 1
-    return at >= 0 and instant < phases[at][1]
+def _any_within(phases: Intervals, instant: int) -> bool:
+    at = int(phases.starts.searchsorted(instant, side="right")) - 1
+    return at >= 0 and instant < int(phases.ends[at])

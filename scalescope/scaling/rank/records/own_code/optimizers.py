@@ -21,6 +21,8 @@ _OPERATIONS = re.compile(
 )
 #: Gradients that hold some rows alone, which no fused optimizer takes.
 _SPARSE = re.compile("sparse|coalesce")
+#: A fused one, beside which a hook of the step may run what it likes.
+_FUSED = "::_fused_"
 
 
 def single_operations(record: RankRecord) -> dict[str, list[int]]:
@@ -40,7 +42,7 @@ def single_operations(record: RankRecord) -> dict[str, list[int]]:
 def _last_ones(record: RankRecord, begun: int, over: int) -> Iterator[int]:
     first, until = (bisect.bisect_left(record.start, edge) for edge in (begun, over))
     within = [at for at in range(first, until) if record.end[at] <= over and record.kind[at] == COMPUTE]
-    if any(_SPARSE.search(record.name[at]) for at in within):
+    if any(_SPARSE.search(record.name[at]) or _FUSED in record.name[at] for at in within):
         return
     stream = record.stream[within[-1]] if within else -1  # of the loop: what other threads run is none of its
     for at in reversed(within):

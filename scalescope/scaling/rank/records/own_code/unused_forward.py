@@ -50,6 +50,8 @@ def _unused_rows(trace: Trace, record: RankRecord, thread: int) -> list[list[int
             within.setdefault(at, []).append(number)
     for at in record.recomputed:
         within.pop(at, None)
+    # of activities that tell one number each, and the same, the last may have recorded it: those before are frozen
+    recorded = {within[at][0]: at for at in sorted(within) if min(within[at]) == max(within[at])}
     found: list[list[int]] = [[]]
     before = -1
     for at in sorted(within):
@@ -58,7 +60,8 @@ def _unused_rows(trace: Trace, record: RankRecord, thread: int) -> list[list[int
         before = record.step[at]
         least, most = min(within[at]), max(within[at])
         # a single number may be that of what is recorded next, a cast or not
-        if (used_but_for_casts if least < most else used).isdisjoint(range(least, most + 1)):
+        is_free = (used_but_for_casts if least < most else used).isdisjoint(range(least, most + 1))
+        if is_free and (least < most or recorded[least] == at):
             found[-1].append(at)
         else:
             found.append([])
