@@ -22,7 +22,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import behind_what_is_launched
 from scalescope.scaling.findings.computing.double_precision import double_precision
 from scalescope.scaling.findings.computing.unfused_normalisation import unfused_normalisation
-from scalescope.scaling.findings.computing.unfused_optimizer import OF_CALLS, unfused_optimizer
+from scalescope.scaling.findings.computing.unfused_optimizer import OF_CALLS, unfused_optimizer, updates_by_hand
 from scalescope.scaling.findings.computing.unused_forward import unused_forward
 from scalescope.scaling.rank.records.long_way import NO_LONG_WAY
 from scalescope.scaling.rank.records.own_code.by_hand import loops_by_hand
@@ -39,12 +39,12 @@ from tests.recorded import DATA, records_of
 RECORDED = DATA / "long_way"
 CODES: dict[str, Code] = {
     "single": "unfused_optimizer",
-    "by_hand": "unfused_optimizer",
+    "by_hand": "updates_by_hand",
     "normalised": "unfused_normalisation",
     "double": "double_precision",
     "unused": "unused_forward",
 }
-DETECTORS = (unfused_optimizer, unfused_normalisation, double_precision, unused_forward)
+DETECTORS = (unfused_optimizer, updates_by_hand, unfused_normalisation, double_precision, unused_forward)
 
 
 def _record(case: str) -> RankRecord:

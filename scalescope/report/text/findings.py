@@ -38,7 +38,6 @@ from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import (
     has_upper_end,
     is_all_of_it,
-    is_by_hand,
     is_certain,
     is_counted,
     is_hiding_on_cores,
@@ -110,8 +109,8 @@ def name(finding: Finding) -> str:
     """Return what costs, in the words of its code, or of what is known of it."""
     if finding.ranks and finding.code == "own_work":
         return "work of their own"
-    if (waits := is_wait_for_cores(finding)) or is_by_hand(finding):
-        return "waits for cores" if waits else "updating by hand"
+    if is_wait_for_cores(finding):
+        return "waits for cores"
     if is_of_several(finding) and finding.code in _OF_HOSTS:
         return _OF_HOSTS[finding.code]
     return CODES[finding.code].name

@@ -14,6 +14,7 @@ Code = Literal[
     "host_bound",  # the devices wait for launches, on all ranks
     "element_reads",  # a loop of Python reads a host's tensors value by value
     "unfused_optimizer",  # it runs operator after operator where one would do: on all ranks
+    "updates_by_hand",  # a loop over parameters where a few operators would do for all of them: on all ranks
     "unfused_normalisation",  # it is written out in operators where one would do: on all ranks
     "double_precision",  # what float32 would do, computed in float64: on all ranks
     "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
@@ -128,6 +129,7 @@ Cure = Literal[
 #: What all ranks compute alike at length: none of what a step loses beside its compute, and no fault of any.
 COMPUTED_BY_ALL: tuple[Code, ...] = (
     "unfused_optimizer",
+    "updates_by_hand",
     "unfused_normalisation",
     "double_precision",
     "batch_preparation",

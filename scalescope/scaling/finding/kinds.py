@@ -22,7 +22,6 @@ from scalescope.scaling.finding.figures import (
     PRECISION,
     RECOMPUTED,
     STEADY_STEPS,
-    UPDATED_BY_HAND,
     WAITS_BESIDES,
     WORKERS_CORES,
 )
@@ -113,12 +112,6 @@ def is_interrupted_everywhere(finding: Finding) -> bool:
     """Tell whether a finding is of all hosts, that stand still where somebody else has their cores."""
     cure = finding.remedy.cure if finding.remedy is not None else None
     return finding.code == "host_starved" and not ranks_of(finding) and cure == "free_cores"
-
-
-def is_by_hand(finding: Finding) -> bool:
-    """Tell whether it is a loop of the job's own that updates parameters one at a time, and no optimizer of torch's."""
-    names = {row.name for row in finding.evidence if row.kind != "operator"}
-    return UPDATED_BY_HAND in names and not any(row.kind == "annotation" for row in finding.evidence)
 
 
 def is_of_resting_workers(finding: Finding) -> bool:

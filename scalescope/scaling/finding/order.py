@@ -34,7 +34,7 @@ _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies", "late_bucket")
 #: this share of what noise may have made is not what to begin with.
 _FAR_BELOW = 0.25
 #: What all ranks' own code has devices do the long way: what hosts take to launch it is a part of all launching.
-_LONG_WAY: tuple[Code, ...] = ("unfused_optimizer", "unfused_normalisation", "unused_forward")
+_LONG_WAY: tuple[Code, ...] = ("unfused_optimizer", "updates_by_hand", "unfused_normalisation", "unused_forward")
 #: What costs this share of what is bounded, for sure, comes before the bound: sizes are known within a fifth or so, and
 #: of a bound it is not known that any of it can be had.
 _NEARLY = 0.75

@@ -24,7 +24,7 @@ from scalescope.scaling.findings.computing.outside_passes import batch_preparati
 from scalescope.scaling.findings.computing.recomputation import recomputation
 from scalescope.scaling.findings.computing.shared_device import shared_device
 from scalescope.scaling.findings.computing.unfused_normalisation import unfused_normalisation
-from scalescope.scaling.findings.computing.unfused_optimizer import unfused_optimizer
+from scalescope.scaling.findings.computing.unfused_optimizer import unfused_optimizer, updates_by_hand
 from scalescope.scaling.findings.computing.unused_forward import unused_forward
 from scalescope.scaling.findings.containment import without_contained
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
@@ -71,6 +71,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     alternating_load,
     element_reads,
     unfused_optimizer,
+    updates_by_hand,
     unfused_normalisation,
     double_precision,
     batch_preparation,

@@ -147,6 +147,7 @@ class Graph:
     unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
     loading: set[int] = field(default_factory=set)  # activities of a CPU that load data
     optimizing: set[int] = field(default_factory=set)  # … that an optimizer which is not fused runs one by one
+    by_hand: set[int] = field(default_factory=set)  # … that loops of the job's own over parameters run
     normalising: set[int] = field(default_factory=set)  # … that normalise where one operator would
     preparing: set[int] = field(default_factory=set)  # … that make of a batch what the network takes
     metrics: set[int] = field(default_factory=set)  # … that look at what a step made, behind its update

@@ -25,6 +25,7 @@ from scalescope.scaling.replay.ranks.shortened import (
     free_unused,
     fuse_optimizer,
     shorten_host,
+    update_at_once,
 )
 from scalescope.scaling.replay.ranks.side_by_side import Floats, Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
@@ -48,6 +49,7 @@ What = Literal[
     "reads",  # the same, with what computes the values that are read one after another
     "elements",  # reading a host's tensors element by element, with the calls that do it
     "unfused",  # a share of what an optimizer runs one by one
+    "by_hand",  # … of what a loop over parameters does
     "normalising",  # … of what normalises operator by operator
     "double",  # … of what computes in double precision, but for convolutions
     "double_convolutions",  # … of these
@@ -117,6 +119,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             free_elements(graph, rank)
         elif removal.what == "unfused":
             fuse_optimizer(graph, rank, removal.share, removal.of_calls)
+        elif removal.what == "by_hand":
+            update_at_once(graph, rank, removal.share, removal.of_calls)
         elif removal.what == "normalising":
             build_normalisation_in(graph, rank, removal.share, removal.of_calls)
         elif removal.what in ("double", "double_convolutions"):

@@ -225,16 +225,15 @@ def unfused_optimizer(finding: Finding) -> str:
     most = [one.name for one in finding.evidence if one.kind == "operator"]
     named = f", most of it {listing(most)}" if most else ""
     told = f"{name} takes{takes} of a profiled step{calls}"
-    if (loop := row_of(finding, UPDATED_BY_HAND)) is None:
-        return f"{told}{named}, where {'one' if is_on_cpu(finding) else 'a few'} would do"
-    return f"{f'{told}, and ' if row is not None else ''}{_by_hand(finding, loop, most)}"
+    return f"{told}{named}, where {'one' if is_on_cpu(finding) else 'a few'} would do"
 
 
-def _by_hand(finding: Finding, row: EvidenceRow, most: list[str]) -> str:
-    """Return what a loop of the user's own does to parameters one at a time; `most`: what it is made of."""
-    calls = f" in {row.calls:,.0f} {_launched(finding)}" if row.calls else ""
-    takes = f": {_taken(finding, row.ms)}" if row.ms is not None else ""
-    which = f"{row.value:,.0f} parameters" if row.value else "parameters"
+def updates_by_hand(finding: Finding) -> str:
+    row = row_of(finding, UPDATED_BY_HAND)
+    most = [one.name for one in finding.evidence if one.kind == "operator"]
+    calls = f" in {row.calls:,.0f} {_launched(finding)}" if row is not None and row.calls else ""
+    takes = f": {_taken(finding, row.ms)}" if row is not None and row.ms is not None else ""
+    which = f"{row.value:,.0f} parameters" if row is not None and row.value else "parameters"
     if len(most) == 1:  # it may scale, copy, or bound them, or their gradients
         return f"the job runs {most[0]} for {which} one at a time{calls}{takes}"
     named = f", most of it {listing(most)}" if most else ""

@@ -18,6 +18,7 @@ from scalescope.report.text.codes.compute import (
     unfused_normalisation,
     unfused_optimizer,
     unused_forward,
+    updates_by_hand,
 )
 from scalescope.report.text.codes.evidence import (
     computing,
@@ -210,6 +211,7 @@ CODES: dict[Code, CodeText] = {
     "host_bound": CodeText("launching", host_bound),
     "element_reads": CodeText("reading one by one", element_reads),
     "unfused_optimizer": CodeText("an unfused optimizer", unfused_optimizer),
+    "updates_by_hand": CodeText("updating by hand", updates_by_hand),
     "unfused_normalisation": CodeText("hand-written normalisation", unfused_normalisation),
     "double_precision": CodeText("double precision", double_precision),
     "batch_preparation": CodeText("batch preparation", batch_preparation),

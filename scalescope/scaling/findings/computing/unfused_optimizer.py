@@ -1,13 +1,13 @@
-"""An optimizer that runs operator after operator where one would do: of all ranks alike.
+"""An optimizer that runs operator after operator where one would do, and loops of the user's own over parameters.
 
-It is one of torch's, or a loop of the user's own that updates parameters one at a time. It is no fault of a rank, and
-fusing it changes no result but for rounding. What it gives back was measured, and varies with the parameters' sizes: so
-does the interval.
+Of all ranks alike: neither is a fault of a rank, and fusing it changes no result but for rounding. What it gives back
+was measured, and varies with the parameters' sizes: so does the interval.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import NONE_WRITTEN, UPDATED_BY_HAND
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
@@ -17,7 +17,7 @@ from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
 from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.change import Change
-from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.removal import Removal, What
 
 #: Of what Adam, AdamW and Adagrad take, fused ones gave back so much in the middle, and nearly always between so much:
 #: five sets of parameters from 200 of 64 x 64 to two of 60,000 x 64, by default and with foreach=True, alone and on all
@@ -54,66 +54,100 @@ _NAMED = 3
 
 
 class _Took:
-    """What one kind of update takes of all ranks, and how often it calls an operator, on the mean rank and step."""
+    """What updates take of all ranks, by operator and by what of it comes back, on the mean rank and step."""
 
-    def __init__(self, scale: int) -> None:
-        self._scale = scale
-        self.of_step: dict[tuple[int, int], float] = {}
+    def __init__(self, scene: Scene) -> None:
+        self.numbers = set(scene.replayer.graph.step_numbers)
+        self.on_cpu = scene.replayer.on_cpu
         self.calls = 0.0
+        self._scale = max(1, len(scene.side.ranks) * len(self.numbers))
+        self._of_step: dict[tuple[int, int], float] = {}
+        self._ns: dict[str, float] = {}
+        self._shares: dict[GivenBack, float] = {}
 
-    def add(self, record: RankRecord, rank: int, at: int) -> float:
-        """Take an activity; return what of a step it takes, ns."""
+    def add(self, record: RankRecord, rank: int, at: int, share: GivenBack) -> None:
+        """Take an activity."""
         taken = float(record.end[at] - record.start[at])
-        self.of_step[record.step[at], rank] = self.of_step.get((record.step[at], rank), 0.0) + taken
+        self._of_step[record.step[at], rank] = self._of_step.get((record.step[at], rank), 0.0) + taken
         self.calls += 1 / self._scale
-        return taken / self._scale
+        name, share = record.operator_of(at), share if self.on_cpu else ON_DEVICE[share]
+        self._ns[name] = self._ns.get(name, 0.0) + taken / self._scale
+        self._shares[share] = self._shares.get(share, 0.0) + taken / self._scale
+
+    @property
+    def ms(self) -> float:
+        """What of a step the last rank takes."""
+        return of_last_rank_ms(self._of_step, len(self.numbers))
+
+    def given_back(self) -> GivenBack:
+        """Return which share of all of it comes back; nothing where there is nothing."""
+        whole = sum(self._shares.values())
+        low, middle, high = (
+            sum(share[at] * taken for share, taken in self._shares.items()) / whole if whole else 0.0
+            for at in (GivenBack._fields.index(name) for name in ("low", "middle", "high"))
+        )
+        return GivenBack(middle, low, high)
+
+    def writes(self) -> bool:
+        """Tell whether any of it writes in place."""
+        return any(name.endswith("_") for name in self._ns)
+
+    def most(self) -> Iterator[EvidenceRow]:
+        """Yield the operators that take most of it."""
+        for name in sorted(self._ns, key=lambda name: -self._ns[name])[:_NAMED]:
+            yield EvidenceRow(kind="operator", name=name, ms=self._ns[name] / 1e6)
 
 
 def unfused_optimizer(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks' optimizers run one operator after another, for much of the step."""
-    on_cpu = scene.replayer.on_cpu
-    records, numbers = scene.replayer.records, set(scene.replayer.graph.step_numbers)
     names: list[str] = []
-    ns: dict[str, float] = {}
-    shares: dict[GivenBack, float] = {}
-    parameters, writes = 0, False
-    scale = max(1, len(scene.side.ranks) * len(numbers))
-    by_torch, by_hand = _Took(scale), _Took(scale)
+    took = _Took(scene)
     for rank in scene.side.ranks:
-        record, found = records[rank], single_operations(records[rank])
-        own = [at for rows in found.values() for at in rows if record.step[at] in numbers]
-        loops = [one for one in updated_by_hand(record) if one.step in numbers]
-        if not own and len({one.step for one in loops}) < MOST_STEPS * len(numbers):
+        record, found = scene.replayer.records[rank], single_operations(scene.replayer.records[rank])
+        own = [at for rows in found.values() for at in rows if record.step[at] in took.numbers]
+        if not own:
             return  # a rank alone that has none is not fused otherwise than the others: they do other things
         names += [name for name in found if name not in names]
-        rows = [(by_torch, _BY_TORCH, at) for at in own]
-        rows += [(by_hand, given_back(one), at) for one in loops for at in one.activities]
-        writes |= any(record.operator_of(at).endswith("_") for one in loops for at in one.activities)
+        for at in own:
+            took.add(record, rank, at, _BY_TORCH)
+    if names:
+        row = EvidenceRow(kind="annotation", name=names[0], ms=took.ms, calls=took.calls)
+        yield from _candidate(scene, "unfused_optimizer", took, "unfused", [row], Remedy(cure="fuse_optimizer"))
+
+
+def updates_by_hand(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate where all ranks go through their parameters one at a time, for much of the step."""
+    took = _Took(scene)
+    parameters = 0
+    for rank in scene.side.ranks:
+        record = scene.replayer.records[rank]
+        loops = [one for one in updated_by_hand(record) if one.step in took.numbers]
+        if len({one.step for one in loops}) < MOST_STEPS * len(took.numbers):
+            return
         parameters = max(parameters, *(one.parameters for one in loops), 0)
-        for took, share, at in rows:
-            taken = took.add(record, rank, at)
-            name, share = record.operator_of(at), share if on_cpu else ON_DEVICE[share]
-            ns[name] = ns.get(name, 0.0) + taken
-            shares[share] = shares.get(share, 0.0) + taken
-    middle, low, high = (_mean(shares, at) for at in range(len(GivenBack._fields)))
-    removals = (Removal("unfused", share=middle, of_calls=None if on_cpu else OF_CALLS),)
-    if not middle or not takes_much(scene, Change(without=removals)):
-        return
-    most = sorted(ns, key=lambda name: -ns[name])[:_NAMED]
-    torchs_ms, hands_ms = (of_last_rank_ms(one.of_step, len(numbers)) for one in (by_torch, by_hand))
-    yield Candidate(
-        code="unfused_optimizer",
-        removals=removals,
-        known_within=(low / middle, high / middle),
-        evidence=(
-            *(EvidenceRow(kind="annotation", name=name, ms=torchs_ms, calls=by_torch.calls) for name in names[:1]),
-            *((EvidenceRow(kind="figure", name=UPDATED_BY_HAND, ms=hands_ms, calls=by_hand.calls,
-                           value=float(parameters)),) if by_hand.calls else ()),
-            *((EvidenceRow(kind="figure", name=NONE_WRITTEN),) if by_hand.calls and not writes else ()),
-            *(EvidenceRow(kind="operator", name=name, ms=ns[name] / 1e6) for name in most),
-        ),
-        remedy=Remedy(cure="fuse_optimizer" if torchs_ms >= hands_ms else "update_at_once"),
+        for share, at in ((given_back(one), at) for one in loops for at in one.activities):
+            took.add(record, rank, at, share)
+    row = EvidenceRow(
+        kind="figure", name=UPDATED_BY_HAND, ms=took.ms, calls=took.calls, value=float(parameters)
     )  # fmt: skip
+    rows = [row] if took.writes() else [row, EvidenceRow(kind="figure", name=NONE_WRITTEN)]
+    yield from _candidate(scene, "updates_by_hand", took, "by_hand", rows, Remedy(cure="update_at_once"))
+
+
+def _candidate(
+    scene: Scene, code: Code, took: _Took, what: What, rows: Iterable[EvidenceRow], remedy: Remedy
+) -> Iterator[Candidate]:
+    back = took.given_back()
+    removals = (Removal(what, share=back.middle, of_calls=None if took.on_cpu else OF_CALLS),)
+    if not back.middle or not takes_much(scene, Change(without=removals)):
+        return
+    yield Candidate(
+        code=code,
+        removals=removals,
+        known_within=(back.low / back.middle, back.high / back.middle),
+        evidence=(*rows, *took.most()),
+        remedy=remedy,
+    )
 
 
 def given_back(update: Update) -> GivenBack:
@@ -121,8 +155,3 @@ def given_back(update: Update) -> GivenBack:
     if update.roots:
         return ROOTS_ANEW if update.anew else ROOTS_IN_PLACE
     return RULES_ANEW if update.anew else RULES_IN_PLACE
-
-
-def _mean(shares: dict[GivenBack, float], at: int) -> float:
-    whole = sum(shares.values())
-    return sum(share[at] * taken for share, taken in shares.items()) / whole if whole else 0.0

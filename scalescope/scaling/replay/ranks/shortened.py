@@ -47,6 +47,11 @@ def fuse_optimizer(graph: Graph, rank: int, given_back: float, of_calls: float |
     _take_off(graph, rank, graph.optimizing, given_back, of_calls)
 
 
+def update_at_once(graph: Graph, rank: int, given_back: float, of_calls: float | None = None) -> None:
+    """Let a rank's loops over parameters be a few operators for all of them, which gives back so much."""
+    _take_off(graph, rank, graph.by_hand, given_back, of_calls)
+
+
 def build_normalisation_in(graph: Graph, rank: int, given_back: float, of_calls: float | None = None) -> None:
     """Let each of a rank's normalisations be one operator: that gives back so much of what it runs one by one."""
     _take_off(graph, rank, graph.normalising, given_back, of_calls)
