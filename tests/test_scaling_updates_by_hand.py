@@ -138,8 +138,8 @@ def test_what_gives_little_back_or_updates_no_parameters_is_not_told(
 
 
 def test_a_loop_beside_torchs_own_optimizer_is_told_apart_from_it(tmp_path: Path) -> None:
-    """*An unfused optimizer costs 31.2 ms*, and `fused=True`, were told of averages by a loop as well: that mends none of
-    these, and brought 20.8 ms.
+    """*An unfused optimizer costs 31.2 ms*, with `fused=True` as its cure, was told of averages by a loop as well: that
+    mends none of these, and brought 20.8 ms.
     """
     answer = _job(tmp_path, ("mul", "mul", "add", "copy_"), ms=10.0, adam_ms=12.0)
     (loop,), (adam,) = (_of(answer), [one for one in answer.findings if one.code == "unfused_optimizer"])
