@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from scalescope import RunAnalysis
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.findings.computing.unfused_optimizer import (
     GIVEN_BACK,
     ROOTS_ANEW,
@@ -21,6 +22,7 @@ from scalescope.scaling.findings.computing.unfused_optimizer import (
     GivenBack,
 )
 from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
+from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
 from tests.gloo_traces import GlooJob, analysed
 from tests.recorded import DATA, records_of
 
@@ -186,3 +188,19 @@ def test_loops_of_a_recorded_job_are_found_where_they_make_tensors() -> None:
         found = updated_by_hand(record)
         assert found and {one.step for one in found} == set(record.steps)
         assert {(one.parameters, one.roots, one.anew) for one in found} == {(16, False, True)}
+
+
+@pytest.mark.parametrize(("fraction", "untold"), [(0.033, True), (0.09, False)])
+def test_what_a_reference_may_have_untold_is_not_said_to_be_none_of_it(fraction: float, untold: bool) -> None:
+    """*There is no such cause in both* was told of a loop that the reference had as well: there it was 2.9%, and here
+    3.3% of the step.
+    """
+    loop = Finding(
+        code="updates_by_hand", ms=9.5, low_ms=6.6, high_ms=12.3, fraction=fraction, backed="replay",
+        remedy=Remedy(cure="update_at_once"),
+    )  # fmt: skip
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, fraction=None, backed="none")
+    (beside,) = beside_reference([loop], [[nothing]])
+    assert is_not_in_reference(beside) != untold and (beside.reference_ms is None) == untold
+    (had,) = beside_reference([loop], [[replace(loop, ms=9.0)]])
+    assert had.reference_ms == 9.0

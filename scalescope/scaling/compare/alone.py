@@ -25,6 +25,7 @@ from scalescope.scaling.findings.candidate import share_ms
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.reference import (
+    SURELY_TOLD,
     beside_reference,
     is_counted,
     is_not_in_reference,
@@ -45,8 +46,6 @@ _WHOLE_PARTS: dict[Code, str] = {"data_loading": "idle_data", "copies": "exposed
 #: A part is longer by this share of what the cause costs, or the other side has the cause as well; and so is the
 #: number of exchanges.
 _MOST = 0.5
-#: What all ranks compute alike is told of each run in which it costs so much of the step, and more.
-_SURELY_TOLD = 0.08
 #: Causes whose exchanges are counted: they are there, and not on the other side, whatever a machine makes of a step. A
 #: small bucket is needed where it is sent: what it costs beyond a larger one a machine may have made.
 _EXCHANGES: tuple[Code, ...] = ("small_collectives",)
@@ -152,7 +151,7 @@ def _may_be_there(finding: Finding, runs: Sequence[RunAnalysis]) -> bool:
     """Tell whether runs of which it is not told may have what all ranks compute alike: that is from a share of the step
     on, so a step that is a little shorter has it as well.
     """
-    return any((finding.ms or 0.0) < _SURELY_TOLD * mean_step_ms(run, "window") for run in runs)
+    return any((finding.ms or 0.0) < SURELY_TOLD * mean_step_ms(run, "window") for run in runs)
 
 
 def with_its_own_first(run: RunAnalysis) -> list[Finding]:

@@ -13,6 +13,8 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 #: A cause that costs a reference less than this share of what it costs the run is none there: no cost is known to a
 #: tenth, and mending nine tenths of it is mending it.
 _NONE_BESIDE = 0.1
+#: What all ranks compute alike is told of each run in which it costs so much of the step, and more.
+SURELY_TOLD = 0.08
 #: How much of what a cause costs is in the step's change at least, where that is no other's to wait.
 CONFIRMS = 0.5
 #: Faults of transfer that traces count, in every step alike: what they cost is a bound, that they are there is sure.
@@ -79,7 +81,8 @@ def beside_reference(findings: Sequence[Finding], references: Sequence[Sequence[
     """Return a run's findings with what the same causes may cost the references, whichever has most of each.
 
     On whatever rank: a sleep that was rank 0's before is no new cause. As they are where a reference tells none of its
-    causes, or not whether recording makes them: what it has is not known.
+    causes, or not whether recording makes them: what it has is not known. Nor is it of what all ranks compute alike,
+    which is told from a share of the step on, where it costs little more than that.
     """
     if not all(map(_tells_its_causes, references)):
         return list(findings)
@@ -88,7 +91,16 @@ def beside_reference(findings: Sequence[Finding], references: Sequence[Sequence[
         alike = [one for own in references for one in own if one.code == code and (is_counted(one) or not counted)]
         return max(map(may_cost_ms, alike), default=0.0)
 
-    return [msgspec.structs.replace(one, reference_ms=most(one.code, counted=is_counted(one))) for one in findings]
+    return [
+        one if _may_be_untold(one, references)
+        else msgspec.structs.replace(one, reference_ms=most(one.code, counted=is_counted(one)))
+        for one in findings
+    ]  # fmt: skip
+
+
+def _may_be_untold(one: Finding, references: Sequence[Sequence[Finding]]) -> bool:
+    told = all(any(other.code == one.code for other in own) for own in references)
+    return one.code in COMPUTED_BY_ALL and not told and (one.fraction or 0.0) < SURELY_TOLD
 
 
 def _tells_its_causes(findings: Sequence[Finding]) -> bool:
