@@ -22,7 +22,13 @@ from scalescope.scaling.finding.figures import BESIDES
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import _off_ms
 from scalescope.scaling.findings.derived import keep
-from scalescope.scaling.verdicts.step_rows.doubt import differ_by_workers, is_doubtful, judge_steadiness, was_unsteady
+from scalescope.scaling.verdicts.step_rows.doubt import (
+    differ_by_workers,
+    have_workers_the_cores,
+    is_doubtful,
+    judge_steadiness,
+    was_unsteady,
+)
 from scalescope.scaling.verdicts.step_rows.uneven import _beyond, _stretch
 from tests.report_samples import run_answer
 from tests.test_core_waits import BY_ITSELF, SLOWER, STALL, rows, told
@@ -209,6 +215,13 @@ def test_the_jobs_own_workers_on_the_ranks_cores_make_no_machine_unsteady() -> N
     assert uneven_sentence(run) in verdict.text and uneven_sentence(run).startswith("Steps differ as")
     assert "of which they use 0.90: no quiet machine" in verdict.text
     assert unlike_sentence(run, "2 CPU ranks").startswith("On 2 CPU ranks the job's own loader workers have the ranks'")
+
+
+@pytest.mark.parametrize("cores", [0.2, 0.08])
+def test_workers_that_use_most_of_what_ranks_wait_for_have_the_cores_however_little_it_is(cores: float) -> None:
+    """Ranks wait for 0.25 of a core each, of which 0.2 are most."""
+    run = _beside_workers(cores, [[2 * ms for ms in both] for both in TURNS])
+    assert have_workers_the_cores(run) == (cores == 0.2)
 
 
 def _waiting_for_more(run: RunAnalysis) -> RunAnalysis:

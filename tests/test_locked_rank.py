@@ -6,11 +6,12 @@ import pytest
 from scalescope.records.steps.worker_times import WorkerTime
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.answer_steps import LateInSteps, LongSteps
+from scalescope.scaling.answer_steps import CoreWaits, LateInSteps, LongSteps
 from scalescope.scaling.finding.figures import COUNTED_LOADS, LATE_RANK, LOCK_WAITS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.loads_by_turns import without_turns_of_one
+from scalescope.scaling.findings.of_rows.locked_loading import without_locked_loading
 from tests.report_samples import run_answer
 
 STEP_MS = 564.3
@@ -90,6 +91,12 @@ def test_a_rank_that_waits_for_the_lock_is_not_blamed_for_its_loader_while_its_w
     little = run()
     keep(little, [msgspec.structs.replace(LOCK, ms=20.0, low_ms=15.0, high_ms=25.0)])
     assert "data_loading" in [one.code for one in little.findings], "the lock is less than what is waited for batches"
+    for waits_ms in (0.1 * STEP_MS, 0.3 * STEP_MS):  # of 0.2 of a core: as a trifle, and as most of what ranks wait for
+        some = run(cores=0.2)
+        assert some.step_times is not None
+        some.step_times.core_waits = CoreWaits(ms=waits_ms, low_ms=1.0, high_ms=999.0, mean_step_ms=STEP_MS, steps=27)
+        late = [LOCK, msgspec.structs.replace(LOCK, code="data_loading", ms=47.6, evidence=())]
+        assert (without_locked_loading(late, some) == late) == (waits_ms > 0.15 * STEP_MS)
     unknown = run()
     unknown.worker_times = []
     keep(unknown, [LOCK])

@@ -137,6 +137,11 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     since: CoresTaken | None = None  # None: they wait alike in all of the run, or now and then
 
     @property
+    def cores_a_rank(self) -> float:
+        """How many cores each rank waits for, in the mean."""
+        return self.ms / self.mean_step_ms if self.mean_step_ms else 0.0
+
+    @property
     def has_too_many_threads(self) -> bool:
         """Whether the job's own threads alone take turns on its cores."""
         return self.threads is not None and self.cores is not None and self.threads > self.cores

@@ -4,6 +4,7 @@ LOADER_WORKERS = "loader_workers"  # the figure that loaders have worker process
 #: Evidence of how many cores a rank's child processes used in the mean, or all ranks' together: then it is known that
 #: they have them.
 WORKERS_CORES = "workers_cores"
+CORES_WAITED_FOR = "cores_waited_for"  # … and how many all ranks wait for, where their rows tell it
 MAY_BE_OTHERS = "may_be_others"  # what of a cost may as well have other reasons, ms: half of what may go with it
 MAY_BE_OTHERS_UP_TO = "may_be_others_up_to"  # … and all that may go with it, where that is not twice as much
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.

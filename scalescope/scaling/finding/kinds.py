@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalescope.records.steps.core_waits import WAITS_FOR_CORES
 from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, HIDES_TRANSFER, TOO_MANY_THREADS
 from scalescope.scaling.finding.figures import (
     AS_MANY,
@@ -11,6 +12,7 @@ from scalescope.scaling.finding.figures import (
     BY_TURNS,
     CONVERTING,
     CORES_BY_TURNS,
+    CORES_WAITED_FOR,
     COUNTED_LOADS,
     EXPOSED,
     IN_STEPS,
@@ -31,6 +33,22 @@ from scalescope.scaling.finding.sizes import ZERO_MS
 #: From so much of a core on a worker is told to use it: who computes all the while has two thirds of one beside two
 #: threads on two cores, and less beside others.
 BUSY_WORKER = 1 / 3
+#: Who uses less of a core than this hardly computes.
+HARDLY_WORKS = 0.1
+#: Who uses so much of the cores that ranks wait for is who has them.
+MOST_OF_WAITS = 0.5
+
+
+def do_workers_rest(used: float, ranks: float, waited: float) -> bool:
+    """Tell whether loaders' workers rest that use so much of a core, all together, beside ranks that wait for `waited`.
+
+    Who uses a third of a core a rank is at work. So is who uses less, but at least half of what ranks wait for, and no
+    trifle: two cores were all that two ranks and their workers had, and 0.65 of these was what the workers got.
+    """
+    if used >= BUSY_WORKER * ranks:
+        return False
+    much = waited >= WAITS_FOR_CORES * ranks  # less the ranks' own threads make each other wait
+    return not (much and used >= max(HARDLY_WORKS * ranks, MOST_OF_WAITS * waited))
 
 
 def has_upper_end(finding: Finding) -> bool:
@@ -120,9 +138,10 @@ def is_of_resting_workers(finding: Finding) -> bool:
     """
     row = next((one for one in finding.evidence if one.name == WORKERS_CORES), None)
     ranks = next((one.value for one in finding.evidence if one.name == "ranks"), None)
+    waited = next((one.value for one in finding.evidence if one.name == CORES_WAITED_FOR), None)
     if finding.code != "data_loading" or ranks_of(finding) or row is None or row.value is None or not ranks:
         return False
-    return row.value < BUSY_WORKER * ranks
+    return do_workers_rest(row.value, ranks, waited or 0.0)
 
 
 def is_of_its_machine(finding: Finding) -> bool:

@@ -11,7 +11,7 @@ from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding.codes import EVENS_OUT, HIDES_TRANSFER, TELLS_MORE, Cure
 from scalescope.scaling.finding.figures import LOADER_WORKERS
 from scalescope.scaling.finding.finding import Finding, ranks_of
-from scalescope.scaling.finding.kinds import BUSY_WORKER, is_lost_in_noise, is_within_noise
+from scalescope.scaling.finding.kinds import do_workers_rest, is_lost_in_noise, is_within_noise
 from scalescope.scaling.finding.order import (
     are_little_at_most,
     behind_sure_gains,
@@ -30,7 +30,7 @@ from scalescope.scaling.findings.of_rows.not_late import without_ranks_in_time
 from scalescope.scaling.findings.of_rows.off_cpu import OFF_CPU, with_off_cpu
 from scalescope.scaling.findings.of_rows.on_cores import add_on_cores
 from scalescope.scaling.findings.of_rows.own_thread import with_own_threads
-from scalescope.scaling.findings.of_rows.own_workers import with_own_workers, within_their_workers
+from scalescope.scaling.findings.of_rows.own_workers import cores_waited_for, with_own_workers, within_their_workers
 from scalescope.scaling.findings.of_rows.recurring import without_recurring
 from scalescope.scaling.findings.of_rows.timed_loading import with_timed_loading, within_timed_loading
 from scalescope.scaling.findings.of_rows.waiting_rank import without_waiting_ranks
@@ -169,7 +169,8 @@ def _needs_cores(finding: Finding, analysis: RunAnalysis) -> bool:
         one.cores + (one.waiting or 0.0) for one in analysis.worker_times if one.rank in (of_ranks or (one.rank,))
     ]
     if wanted:
-        return statistics.fmean(wanted) >= BUSY_WORKER
+        a_rank = cores_waited_for(analysis) / analysis.world_size
+        return not do_workers_rest(statistics.fmean(wanted), 1, a_rank)
     return any(row.name == LOADER_WORKERS for row in finding.evidence)
 
 

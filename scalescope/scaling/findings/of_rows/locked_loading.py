@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding.figures import LOCK_WAITS
 from scalescope.scaling.finding.finding import Finding, ranks_of
-from scalescope.scaling.finding.kinds import BUSY_WORKER
+from scalescope.scaling.finding.kinds import do_workers_rest
 from scalescope.scaling.finding.order import weight
 
 
@@ -18,8 +18,12 @@ def without_locked_loading(findings: Sequence[Finding], analysis: RunAnalysis) -
 
     Workers that wait for files use no core either: what they hold up beyond the lock stays.
     """
+    waits = analysis.step_times.core_waits if analysis.step_times is not None else None
+    waited = waits.cores_a_rank if waits is not None else 0.0
     resting = {
-        one.rank for one in analysis.worker_times if one.processes and one.cores + (one.waiting or 0.0) < BUSY_WORKER
+        one.rank
+        for one in analysis.worker_times
+        if one.processes and do_workers_rest(one.cores + (one.waiting or 0.0), 1, waited)
     }
     locked = [one for one in findings if any(row.name == LOCK_WAITS for row in one.evidence)]
     return [

@@ -12,6 +12,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
 from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.figures import (
+    CORES_WAITED_FOR,
     LOADER_WORKERS,
     MAY_BE_OTHERS,
     MAY_BE_OTHERS_UP_TO,
@@ -19,7 +20,13 @@ from scalescope.scaling.finding.figures import (
     WORKERS_CORES,
 )
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
-from scalescope.scaling.finding.kinds import BUSY_WORKER, is_now_and_then, is_of_resting_workers
+from scalescope.scaling.finding.kinds import (
+    BUSY_WORKER,
+    HARDLY_WORKS,
+    MOST_OF_WAITS,
+    is_now_and_then,
+    is_of_resting_workers,
+)
 from scalescope.scaling.finding.order import LITTLE, own_ms, reordered, weight
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.findings.prices.may_go import may_go_ms
@@ -29,12 +36,10 @@ from scalescope.scaling.rank.annotations.loading import from_workers
 #: Evidence that a rank's (`value`) loader workers may have the cores that are waited for: `ms` is what its loading
 #: costs.
 WORKERS_MAY_HAVE = "workers_may_have"
-#: Who neither has so much of a core nor waits for it hardly computes.
-_HARDLY = 0.1
 #: Cures of waits of which nobody known has the cores.
 _UNKNOWN: frozenset[Cure] = frozenset({"free_cores", "core_for_rank"})
-#: Workers that use so much of what ranks wait for cores are who has them; less than the other share is no word worth.
-_MOST_OF_IT, _SOME_OF_IT = 0.5, 0.2
+#: Workers that use less than this share of the cores that ranks wait for are no word worth.
+_SOME_OF_IT = 0.2
 #: Loading that costs so much of what is waited for leads: the one is sure, and the other may be its doing.
 _LEADS = 0.25
 
@@ -63,7 +68,8 @@ def within_their_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> 
     of_one, of_all = statistics.fmean(used.values()), sum(used.values())
     # *make the batches of the loaders' workers cheaper* was advised of two that used 0.02 of a core
     suspects = findings if _are_at_work(analysis) else [_of_others(one) for one in findings]
-    told = [_within(one, of_one * step_ms, of_all * step_ms, of_all) for one in suspects]
+    waited = cores_waited_for(analysis)
+    told = [_within(one, of_one * step_ms, of_all * step_ms, of_all, waited) for one in suspects]
     return reordered(told) if any(one is not own for one, own in zip(told, findings, strict=True)) else told
 
 
@@ -75,7 +81,7 @@ def _of_others(one: Finding) -> Finding:
     return replace(one, evidence=rest, remedy=replace(one.remedy, cure="free_cores"))
 
 
-def _within(one: Finding, likely_ms: float, most_ms: float, cores: float) -> Finding:
+def _within(one: Finding, likely_ms: float, most_ms: float, cores: float, waited: float) -> Finding:
     """Return a finding of loaders whose workers compute on the ranks' cores, within what these use a step."""
     waits = next((row.ms for row in one.evidence if row.name == LOADER_WORKERS), None)
     shared = any(row.name == "cores" for row in one.evidence)
@@ -83,9 +89,11 @@ def _within(one: Finding, likely_ms: float, most_ms: float, cores: float) -> Fin
     if one.code != "data_loading" or waits is None or not shared or told or one.ms is None or one.high_ms is None:
         return one
     own, own_high = own_ms(one), max(own_ms(one), one.high_ms - may_go_ms(one))  # waiting for batches, which is sure
-    used = EvidenceRow(kind="figure", name=WORKERS_CORES, value=cores)
+    used = [EvidenceRow(kind="figure", name=WORKERS_CORES, value=cores)]
+    if waited:
+        used.append(EvidenceRow(kind="figure", name=CORES_WAITED_FOR, value=waited))
     rest = tuple(row for row in one.evidence if row.name not in (MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO))
-    found = replace(one, evidence=(*rest, used))
+    found = replace(one, evidence=(*rest, *used))
     if is_of_resting_workers(found):
         share = None if one.fraction is None or not one.ms else one.fraction * own / one.ms
         low = None if one.low_ms is None else min(one.low_ms, own)
@@ -99,7 +107,7 @@ def _within(one: Finding, likely_ms: float, most_ms: float, cores: float) -> Fin
         EvidenceRow(kind="figure", name=MAY_BE_OTHERS, ms=ms - own),
         EvidenceRow(kind="figure", name=MAY_BE_OTHERS_UP_TO, ms=high - own_high),
     ]
-    return replace(one, ms=ms, high_ms=high, fraction=share, evidence=(*rest, *rows, used))
+    return replace(one, ms=ms, high_ms=high, fraction=share, evidence=(*rest, *rows, *used))
 
 
 def with_own_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
@@ -131,7 +139,7 @@ def _with_slow_workers(findings: Sequence[Finding], analysis: RunAnalysis) -> li
     if starved.rank not in (None, slow.rank):
         return list(findings)
     own = next((one for one in analysis.worker_times if one.rank == slow.rank), None)
-    if own is not None and own.waiting is not None and own.cores + own.waiting < _HARDLY:
+    if own is not None and own.waiting is not None and own.cores + own.waiting < HARDLY_WORKS:
         return list(findings)
     rows = [EvidenceRow(kind="figure", name=WORKERS_MAY_HAVE, ms=slow.ms, value=float(slow.rank or 0))]
     if own is not None and own.cores >= BUSY_WORKER:
@@ -159,7 +167,7 @@ def _beside_workers(one: Finding, analysis: RunAnalysis) -> Finding:
         return one
     rest = tuple(row for row in one.evidence if row.name != WORKERS_CORES)
     found = replace(one, evidence=(*rest, EvidenceRow(kind="figure", name=WORKERS_CORES, value=used)))
-    return replace(found, remedy=Remedy(cure="cheaper_workers")) if share >= _MOST_OF_IT else found
+    return replace(found, remedy=Remedy(cure="cheaper_workers")) if share >= MOST_OF_WAITS else found
 
 
 def _beside_child(one: Finding, analysis: RunAnalysis) -> Finding:
@@ -188,10 +196,16 @@ def _waited_cores(one: Finding, analysis: RunAnalysis) -> float:
     return max(one.ms or 0.0, waits_ms) * ranks / step_ms if step_ms else 0.0
 
 
+def cores_waited_for(analysis: RunAnalysis) -> float:
+    """Return how many cores all ranks together wait for in steady steps, in the mean; 0 where nothing tells it."""
+    waits = analysis.step_times.core_waits if analysis.step_times is not None else None
+    return 0.0 if waits is None else waits.cores_a_rank * analysis.world_size
+
+
 def _are_at_work(analysis: RunAnalysis) -> bool:
     """Tell whether the ranks' workers compute, or would if they had a core, and do not rest beside their batches."""
     wanted = [own.cores + (own.waiting or 0.0) for own in analysis.worker_times]
-    return bool(wanted) and statistics.fmean(wanted) >= _HARDLY
+    return bool(wanted) and statistics.fmean(wanted) >= HARDLY_WORKS
 
 
 def _is_nobodys(one: Finding) -> bool:

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits, LoadingInSteps
-from scalescope.scaling.finding.figures import LOADED, MAY_BE_OTHERS, MAY_BE_OTHERS_UP_TO, STEADY_STEPS, WORKERS_CORES
+from scalescope.scaling.finding.figures import (
+    CORES_WAITED_FOR,
+    LOADED,
+    MAY_BE_OTHERS,
+    MAY_BE_OTHERS_UP_TO,
+    STEADY_STEPS,
+    WORKERS_CORES,
+)
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import (
     is_now_and_then,
@@ -29,7 +36,7 @@ _ALL_OF_IT = 0.8
 #: What all hosts load for in all steps is told where it is so much of the mean step.
 _SHARE = 0.05
 #: What tells of a finding that its workers rest.
-_OF_RESTING = ("ranks", WORKERS_CORES)
+_OF_RESTING = ("ranks", WORKERS_CORES, CORES_WAITED_FOR)
 #: Less than so much of its cost is no other figure.
 _AS_MUCH = 0.01
 

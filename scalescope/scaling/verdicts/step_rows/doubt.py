@@ -10,7 +10,8 @@ from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code
 from scalescope.scaling.finding.figures import LATE, LOOPS_WAIT, STEADY_STEPS
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import (
-    BUSY_WORKER,
+    MOST_OF_WAITS,
+    do_workers_rest,
     is_certain,
     is_known,
     is_now_and_then,
@@ -33,8 +34,6 @@ _COUNTED: tuple[Code, ...] = ("own_work", "debug_mode", "element_reads", *COMPUT
 #: What a host does at one place in every profiled step. Who waits for a core does so anywhere: a place has no more of
 #: it than its rank has in all.
 _AT_A_PLACE: tuple[Code, ...] = ("host_stall", "data_loading", "more_work", "recompilation", "synchronising")
-#: Of the cores that ranks wait for, own workers use so many where they are why.
-_MOST_OF_IT = 0.5
 
 
 def is_doubtful(run: RunAnalysis) -> bool:
@@ -124,16 +123,16 @@ def differ_by_workers(run: RunAnalysis) -> bool:
 def have_workers_the_cores(run: RunAnalysis) -> bool:
     """Tell whether loaders' workers keep the cores full on which the ranks compute, by what a run noted of them.
 
-    They use a third of a core a rank and more, and half of what the ranks wait for, and that is why steps differ: else
-    something else makes them differ as well.
+    They do not rest, use half of what the ranks wait for and more, and that is why steps differ: else something else
+    makes them differ as well.
     """
     waits = run.step_times.core_waits if run.step_times is not None else None
     if run.activity != "cpu" or not run.cores_full or run.step_times is None or waits is None:
         return False
     apart, used = run.step_times.apart, sum(one.cores for one in run.worker_times)
-    waited = waits.ms * run.world_size / waits.mean_step_ms if waits.mean_step_ms else 0.0
+    waited = waits.cores_a_rank * run.world_size
     is_why = apart is None or apart.is_by_core_waits
-    return is_why and used >= max(BUSY_WORKER * run.world_size, _MOST_OF_IT * waited)
+    return is_why and used >= MOST_OF_WAITS * waited and not do_workers_rest(used, run.world_size, waited)
 
 
 def _differ(run: RunAnalysis) -> bool:
