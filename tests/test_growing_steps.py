@@ -15,7 +15,13 @@ from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.trace.intervals import EMPTY
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
-from scalescope.scaling.verdicts.step_rows.growing import add_growth_of_traces, growing_rows, growing_traces, slope_of
+from scalescope.scaling.verdicts.step_rows.growing import (
+    add_growth_of_traces,
+    add_part,
+    growing_rows,
+    growing_traces,
+    slope_of,
+)
 from tests.report_samples import run_answer, run_with_traces
 
 JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
@@ -101,6 +107,65 @@ def test_waits_for_cores_that_end_and_begin_again_make_no_growth() -> None:
     less = [ms - waited for _, ms, waited in run]
     assert slope_of([step for step, _, _ in run], less) is not None  # as it was told
     assert growing_rows(waiting) is None
+
+
+def test_a_machine_that_becomes_slower_once_is_no_growth_however_noisy_it_was_before() -> None:
+    """Two ranks on cores of a machine that slowed at step 41: *each step takes 1.51 ms longer than the one before*."""
+    run = [
+        (5, 206.8, 2.7), (6, 208.4, 6.7), (7, 208.1, 8.8), (8, 193.3, 1.2), (9, 222.4, 1.4), (10, 243.4, 5.9),
+        (11, 200.8, 2.8), (12, 200.3, 2.5), (13, 218.1, 1.7), (14, 235.7, 1.4), (15, 230.8, 2.3), (16, 240.2, 2.7),
+        (17, 251.2, 6.1), (18, 241.7, 3.1), (19, 231.9, 2.1), (33, 230.5, 2.0), (34, 241.3, 2.7), (35, 220.0, 1.9),
+        (36, 232.5, 2.9), (37, 214.0, 2.3), (38, 243.1, 9.4), (39, 233.5, 7.7), (40, 252.3, 2.0), (41, 288.7, 13.3),
+        (42, 281.2, 5.2), (43, 276.4, 2.3), (44, 285.6, 8.5), (45, 283.2, 2.2), (46, 283.2, 3.7), (47, 285.7, 2.9),
+        (48, 287.4, 4.1), (49, 278.4, 3.0), (50, 283.2, 2.8), (51, 278.6, 3.7), (52, 281.2, 2.7), (53, 280.5, 5.4),
+        (54, 286.6, 2.9), (55, 278.7, 9.1), (56, 289.5, 2.6), (57, 285.0, 2.6), (58, 295.9, 2.1), (59, 281.3, 3.5),
+    ]  # fmt: skip
+    slowed = [
+        StepRow(step=step, phase="steady", step_ms=[ms], samples_per_s=1.0, run_delay_ms=[waited])
+        for step, ms, waited in run
+    ]
+    assert growing_rows(slowed) is None
+    for seed in (28, 42):  # noise that has both halves grow
+        noise = 3.0 * np.random.default_rng(seed).standard_normal(30)
+        assert slope_of(range(30), [(30.0 if at < 15 else 45.0) + noise[at] for at in range(30)]) is None
+
+
+@pytest.mark.parametrize("stairs", [4, 6])
+def test_stairs_of_more_than_one_step_are_growth(stairs: int) -> None:
+    for _ in range(10):
+        found = growing_rows(rows(lambda step: (30.0 + 20.0 / stairs * ((step - 5) * stairs // 60)) * noisy(0.01)))
+        assert found is not None and found.a_step_ms == pytest.approx(20.0 / 60, rel=0.4)
+
+
+def test_a_single_long_step_takes_no_growth_away() -> None:
+    for at in range(3, 9):
+        long = [30.0 + 1.25 * step + (10.0 if step == at else 0.0) for step in range(12)]
+        assert slope_of(range(12), long) is not None
+
+
+@pytest.mark.parametrize("named", [None, 0])
+def test_what_grows_is_no_rank_s_where_another_has_a_core_for_longer_as_well(named: int | None) -> None:
+    """Told of rank 0's compute, of steps in which both ranks computed for longer: the machine had become slower."""
+    answer = run_answer("gpt", 2)
+    answer.activity = "cpu"
+    answer.steps = [split(20, 60.0, rank, compute=55.0 if rank == 0 else 30.0) for rank in range(2)]
+    steady = rows(lambda step: 30.0 + step, ranks=2)
+    growing = growing_rows(steady)
+    assert growing is not None
+
+    def told(more: float, activity: str = "cpu") -> tuple[str | None, int | None]:
+        """Return what is told where rank 1's time on a core grows by so much of what rank 0's does."""
+        answer.growing = msgspec.structs.replace(growing, rank=named)
+        answer.activity = activity  # type: ignore[assignment]
+        on_cores = [[25.0 + row.step, 25.0 + more * row.step] for row in steady]
+        add_part(answer, [msgspec.structs.replace(row, on_cpu_ms=on) for row, on in zip(steady, on_cores, strict=True)])
+        return answer.growing.part, answer.growing.rank
+
+    assert told(0.0) == ("compute", 0)
+    assert told(0.7) == told(1.0) == (None, None)
+    assert told(1.0, "gpu") == ("compute", 0)  # a host waits for its device on a core
+    answer.steps = [split(20, 60.0, rank, compute=55.0) for rank in range(2)]
+    assert told(1.0) == ("compute", None)
 
 
 def test_whose_own_time_or_loading_grows_is_told() -> None:

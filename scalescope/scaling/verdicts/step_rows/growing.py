@@ -3,7 +3,8 @@
 A median of them is no step of the job's, and what they differ by is no unsteadiness of the machine. Robust statistics
 tell: the slope is Theil and Sen's over medians of stretches, so that single long steps do not count, and Mann and
 Kendall's test with what neighbours have in common taken off says that it is none of chance. A step that became longer
-once is another matter (a level), and so is one that grows and stays: both halves of the job have to grow.
+once is another matter (a level), and so is one that grows and stays: both halves of the job have to grow, and two
+levels, of a machine that became slower once and was busy before, must not be as near the steps as the line is.
 """
 
 import math
@@ -39,7 +40,7 @@ _LEAST_SHARE = 0.1
 _OVER_RESIDUAL = 4.0
 #: … and in each half by this share of what the slope says.
 _IN_EACH_HALF = 0.25
-#: Stretches that tell what steps take at either end.
+#: Stretches that tell what steps take at either end, and of either of two levels at least.
 _AT_AN_END = 3
 #: Of the slope: whose own time, or which part of a step, grows by so much is what grows; by less than this it does not.
 _MOSTLY, _HARDLY = 0.6, 0.25
@@ -113,14 +114,19 @@ def without_growth(rows: Sequence[StepRow], growing: GrowingSteps, near: float) 
     return found
 
 
-def add_part(analysis: RunAnalysis) -> None:
+def add_part(analysis: RunAnalysis, steady: Sequence[StepRow] = ()) -> None:
     """Say which part of a step grows, and on which rank, where the profiled steps tell.
 
-    What a part takes beyond a whole step of the beginning it has grown by, whatever it took then.
+    What a part takes beyond a whole step of the beginning it has grown by, whatever it took then. It is no rank's alone
+    where another's time on a core grows in the same steps, by its own `steady` rows: who waits for a rank has no core.
     """
     growing = analysis.growing
     if growing is None or growing.part is not None:
         return
+    # a host that waits for its device may have a core all the while
+    on_cores = _grow_on_cores(steady, growing.a_step_ms) if analysis.activity == "cpu" else set()
+    if growing.rank is not None and on_cores - {growing.rank}:
+        analysis.growing = growing = msgspec.structs.replace(growing, rank=None)
     ranks = sorted({one.rank for one in analysis.steps})
     found = {rank: part for rank in ranks if (part := _part_of(analysis, growing, rank)) is not None}
     if growing.rank is not None:
@@ -129,6 +135,8 @@ def add_part(analysis: RunAnalysis) -> None:
     if len(parts) != 1:
         return
     alone = next(iter(found)) if len(found) == 1 and len(ranks) > 1 else growing.rank
+    if alone is not None and on_cores - {alone}:
+        return
     analysis.growing = msgspec.structs.replace(growing, part=parts.pop(), rank=alone)
 
 
@@ -165,6 +173,8 @@ def slope_of(numbers: Sequence[int], times_ms: Sequence[float]) -> Slope | None:
     # the spread of a line's rise over evenly spaced values, of which as many count as are not alike
     unsure = off_line * alike * math.sqrt(12 / count)
     if grown < max(_LEAST_SHARE * float(np.median(y)), _OVER_RESIDUAL * off_line, _SURE * unsure):
+        return None
+    if _are_levels(y, left):
         return None
     half = count // 2
     halves = [float(np.median(_pairs(x[some], y[some]))) for some in (slice(half), slice(count - half, None))]
@@ -247,16 +257,41 @@ def _alike(left: Floats) -> float:
     return math.sqrt((1 + alike) / (1 - alike))
 
 
+def _are_levels(y: Floats, off_line: Floats) -> bool:
+    """Tell whether two levels, one after the other, are as near values as the line is that these lie off by so much.
+
+    By their mean square and by their mean: a single long step is far from either, and neither's merit.
+    """
+    cuts = range(_AT_AN_END, len(y) - _AT_AN_END + 1)
+    squares = min(float(cut * np.var(y[:cut]) + (len(y) - cut) * np.var(y[cut:])) for cut in cuts)
+    sizes = min(sum(float(np.sum(np.abs(own - np.median(own)))) for own in (y[:cut], y[cut:])) for cut in cuts)
+    return squares <= float(np.sum(off_line**2)) and sizes <= float(np.sum(np.abs(off_line)))
+
+
 def _of_ranks(rows: Sequence[Sequence[float]], slope: Slope, numbers: Sequence[int]) -> list[int]:
     """Return the ranks of whose times, a row a step, most of the growth is; none where several grow by half of it."""
-    ranks = min(map(len, rows), default=0)
-    grown = []
-    for rank in range(ranks):
-        x, y = _stretches(np.asarray(numbers, float), np.asarray([row[rank] for row in rows], float))
-        grown.append(float(np.median(_pairs(x, y))) / slope.value)
-    found = [rank for rank in range(ranks) if grown[rank] >= _MOSTLY]
+    grown = _shares(rows, slope.value, numbers)
+    found = [rank for rank, share in enumerate(grown) if share >= _MOSTLY]
     clear = all(one >= _MOSTLY or one < _HARDLY for one in grown)
     return found if clear else []
+
+
+def _grow_on_cores(steady: Sequence[StepRow], a_step_ms: float) -> set[int]:
+    """Return the ranks whose time on a core grows by a good part of what a step does; none where rows do not tell."""
+    told = [row for row in steady if row.on_cpu_ms]
+    if len(told) < _LEAST_STEPS:
+        return set()
+    grown = _shares([row.on_cpu_ms for row in told], a_step_ms, [row.step for row in told])
+    return {rank for rank, share in enumerate(grown) if share >= _HARDLY}
+
+
+def _shares(rows: Sequence[Sequence[float]], a_step_ms: float, numbers: Sequence[int]) -> list[float]:
+    """Return what each rank's times, a row a step, grow by, of what a step grows by."""
+    found = []
+    for rank in range(min(map(len, rows), default=0)):
+        x, y = _stretches(np.asarray(numbers, float), np.asarray([row[rank] for row in rows], float))
+        found.append(float(np.median(_pairs(x, y))) / a_step_ms)
+    return found
 
 
 def _part_of(analysis: RunAnalysis, growing: GrowingSteps, rank: int) -> str | None:

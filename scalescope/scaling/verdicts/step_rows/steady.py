@@ -128,7 +128,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     analysis.growing = measured.growing
     analysis.recurring = with_epochs_of_traces(measured.recurring, analysis.steps)
     if analysis.growing is not None:
-        add_part(analysis)
+        add_part(analysis, steady)
     window = None
     profiled = [rank for rank in analysis.ranks if rank.steps]
     if profiled:
