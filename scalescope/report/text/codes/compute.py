@@ -242,11 +242,11 @@ def updates_by_hand(finding: Finding) -> str:
     return f"the job updates {which} one at a time{calls}, by no optimizer of torch's{takes}{named}"
 
 
-def _taken(finding: Finding, ms: float) -> str:
+def _taken(finding: Finding, ms: float, within: str = "") -> str:
     """Return what activities take of a profiled step, and on devices that launching them is the rest of their cost."""
     if is_on_cpu(finding) or ms >= (finding.ms or 0.0):
-        return f"{milliseconds(ms)} of a profiled step"
-    return f"{milliseconds(ms)} of a profiled step, and what its host takes to launch them"
+        return f"{milliseconds(ms)} of a profiled step{within}"
+    return f"{milliseconds(ms)} of a profiled step{within}, and what its host takes to launch them"
 
 
 def _pieces(finding: Finding) -> str:
@@ -266,7 +266,7 @@ def unfused_normalisation(finding: Finding) -> str:
     each = f"{chains.value:,.0f} {pieces}" if chains is not None and chains.value else pieces
     most = [one.name for one in finding.evidence if one.kind == "operator"]
     named = f" (most of it {listing(most)})" if most else ""
-    takes = f", {_taken(finding, row.ms)}, with the backward pass" if row and row.ms is not None else ""
+    takes = f", {_taken(finding, row.ms, ' with the backward pass')}" if row and row.ms is not None else ""
     return f"{times} it {runs} {each} in a row{named}{takes}, where the built-in one is one"
 
 
