@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from scalescope.scaling.rank.records.own_code.by_hand import over_parameters
-from scalescope.scaling.rank.records.own_code.preparing import BACKWARD, OPTIMIZER, ZEROING, is_network
+from scalescope.scaling.rank.records.own_code.preparing import BACKWARD, OPTIMIZER, ZEROING, of_no_network
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 
@@ -23,10 +23,7 @@ def behind_updates(record: RankRecord) -> list[int]:
     """Return what of a rank's activities look at what its steps made, ascending; none where nothing tells."""
     if record.activity != "cpu":
         return []
-    found: list[int] = []
-    for begun, over in _behind_updates(record):
-        own = list(_between(record, begun, over))
-        found += [] if is_network(record, own) else own
+    found = of_no_network(record, (_between(record, *stretch) for stretch in _behind_updates(record)))
     others = over_parameters(record) if found else set()  # averages of weights, and updates by hand
     return [at for at in found if at not in others]
 

@@ -7,7 +7,7 @@ tells what comes before it.
 
 import bisect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from scalescope.scaling.rank.records.own_code.by_hand import updating
 from scalescope.scaling.rank.records.record import RankRecord, data_between
@@ -29,12 +29,14 @@ def preparing(record: RankRecord) -> list[int]:
     """Return what of a rank's activities prepare its steps' batches, ascending; none where nothing tells."""
     if record.activity != "cpu":
         return []
-    found: list[int] = []
-    for begun, forward in _before_forward(record):
-        own = list(_between(record, begun, forward))
-        found += [] if is_network(record, own) else own
+    found = of_no_network(record, (_between(record, *stretch) for stretch in _before_forward(record)))
     zeroing = updating(record) if found else set()  # what sets gradients to zero there
     return [at for at in found if at not in zeroing]
+
+
+def of_no_network(record: RankRecord, stretches: Iterable[Iterable[int]]) -> list[int]:
+    """Return the activities of those stretches that hold no layers of a network."""
+    return [at for own in map(list, stretches) if not is_network(record, own) for at in own]
 
 
 def _before_forward(record: RankRecord) -> Iterator[tuple[int, int]]:
