@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from scalescope import RunAnalysis
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
-from scalescope.scaling.analyze import analyze_alone
+from scalescope.scaling.analyze import analyze_against, analyze_alone
+from scalescope.scaling.answer_rows import SurePart
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.computing.unfused_normalisation import GIVEN_BACK, GIVEN_BACK_HIGH, GIVEN_BACK_LOW
+from scalescope.scaling.trace.kernel_kinds import ELEMENTWISE, NORMALISATION
 from tests.gloo_traces import GlooJob, analysed
 
 RECORDED = Path(__file__).parent / "data" / "normalised"
@@ -72,6 +75,42 @@ def test_what_is_built_in_or_no_normalisation_of_a_networks_is_not_told(case: st
 def test_it_is_named_where_one_side_of_a_comparison_alone_has_it() -> None:
     told = compare_paths([RECORDED / "built_in"], [RECORDED / "group"], analysis_of=analyze_alone)
     assert [(one.side, one.finding.code) for one in told.alone] == [("other", "unfused_normalisation")]
+
+
+def test_its_operators_are_normalisation_wherever_kinds_are_told() -> None:
+    """*4.09 ms more normalisation* of a run without hand-written norms: these were elementwise, the built-in one's not.
+
+    By kind `compare` had +27.7 ms and −3.9 ms of one cause.
+    """
+    told = compare_paths([RECORDED / "group"], [RECORDED / "built_in"])
+    parts = {one.name: one for one in told.parts}
+    changed = parts[NORMALISATION]
+    assert not changed.within_noise and changed.change_ms < -30 and changed.work is not None
+    assert changed.work.baseline_calls > 100 and changed.work.other_calls == 8
+    assert changed.work.change_ms == pytest.approx(changed.change_ms, rel=0.2)
+    assert parts[ELEMENTWISE].within_noise and abs(parts[ELEMENTWISE].change_ms) < 5
+    answer = analysed(RECORDED / "group")
+    takes = next(row.ms for row in _of(answer)[0].evidence if row.ms is not None)
+    assert answer.as_run is not None
+    for rows in (answer.kinds, answer.as_run.kinds):
+        (row,) = (one for one in rows if one.kind == NORMALISATION)
+        assert row.calls > 100 and row.ms == pytest.approx(takes, rel=0.15)
+    assert "aten::mean" in [one.name for one in answer.kernels if one.kind == NORMALISATION]
+
+
+def test_that_it_is_gone_is_said_of_a_run_beside_one_that_has_it() -> None:
+    shorter = analyze_against(RECORDED / "built_in", [RECORDED / "group"])
+    assert [one.code for one in shorter.lost[0].gone] == ["unfused_normalisation"]
+    told = run_verdict(shorter)
+    assert told.sentences[0].startswith("In group, and not in built_in, hand-written normalisation costs a step 52")
+    less = SurePart(part=NORMALISATION, change_ms=-53.0, low_ms=-60.0, high_ms=-40.0)
+    unsure = [replace(one, step_low_ms=-90.0, step_high_ms=20.0, sure_parts=[less]) for one in shorter.lost]
+    first = run_verdict(replace(shorter, lost=unsure)).headline
+    assert first.startswith("in group, and not in built_in, hand-written normalisation costs a step 52")
+    assert "; a step cannot be told in length from group's, within noise" in first and "less normalisation" not in first
+    assert not analyze_against(RECORDED / "built_in", [RECORDED / "built_in"]).lost[0].gone
+    longer = analyze_against(RECORDED / "group", [RECORDED / "built_in"])
+    assert not longer.lost[0].gone
 
 
 def _job(

@@ -11,6 +11,7 @@ from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.computing.unfused_optimizer import GIVEN_BACK, GIVEN_BACK_HIGH, GIVEN_BACK_LOW
+from scalescope.scaling.trace.kernel_kinds import OPTIMISER
 from tests.gloo_traces import GlooJob, analysed
 
 ADAM, SINGLE = "Optimizer.step#Adam.step", ("aten::lerp_", "aten::mul_", "aten::sqrt", "aten::addcdiv_")
@@ -93,6 +94,9 @@ def test_an_optimizer_of_many_operators_is_told_with_what_one_gives_back(tmp_pat
     assert first.remedy is not None and "one operator (fused=True)" in cure_text(first.remedy)
     assert "fused=True" in cure_elsewhere(first.remedy)
     assert "an unfused optimizer costs 15." in run_verdict(answer).headline
+    (kind,) = (row for row in answer.kinds if row.kind == OPTIMISER)
+    assert kind.ms == pytest.approx(20.1, rel=0.02) and kind.calls == len(SINGLE) * 16 + 1
+    assert {row.name for row in answer.kernels if row.kind == OPTIMISER} >= set(SINGLE)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import RunAnalysis
@@ -53,7 +55,7 @@ def analyze_against(
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
-    from scalescope.scaling.compare.alone import beside_parts, with_its_own_first
+    from scalescope.scaling.compare.alone import beside_parts, causes_gone, with_its_own_first
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
     from scalescope.scaling.compare.lost import lost_time, with_noise
     from scalescope.scaling.findings.derived import advice_of
@@ -79,9 +81,14 @@ def analyze_against(
     whole = not found.lost[0].reference_lacks  # else a rank whose trace is missing may have the same causes
     first = found.findings[:1]
     untold = not tells_where(found.lost) and any(map(is_sure, found.findings))
-    if whole and (untold or any(map(is_counted, first))):
+    counted = any(map(is_counted, first))
+    shorter = found.lost[0].step_low_ms is not None and found.lost[0].step_low_ms <= 0  # or may be
+    if whole and (untold or counted or shorter):
         own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None)
                for path, one in zip(references, good, strict=True)]  # fmt: skip
+        if shorter and (gone := causes_gone(found, own)):
+            found.lost = [msgspec.structs.replace(loss, gone=gone) for loss in found.lost]
+    if whole and (untold or counted):
         found.findings = beside_parts(beside_reference(found.findings, [one.findings for one in own]), own)
         if untold and not is_not_in_reference(found.findings[0]):
             found.findings = with_its_own_first(found)

@@ -178,6 +178,8 @@ class RankLoss(msgspec.Struct, kw_only=True):
     sure_parts: list[SurePart] = []  # that changed beyond noise, largest first: of a step that may not have
     #: Of a step whose change is within noise, what is done more or less often, most time first.
     other_work: list[OtherWork] = []
+    #: Causes that are sure in the reference and not in the run, most costly first; of a step that may be no longer.
+    gone: list[Finding] = []
     #: By so much is either side's own median known, ms (95%), whatever runs differ by; None: several, or nothing tells.
     from_own_ms: float | None = None
     to_own_ms: float | None = None

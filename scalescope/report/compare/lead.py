@@ -12,10 +12,11 @@ from scalescope.report.drawing.numbers import WIDE, milliseconds
 from scalescope.report.text.findings import because, cost, subject, verb
 from scalescope.report.text.late.together import provided
 from scalescope.report.text.long import one_or_two
-from scalescope.scaling.compare.answer import Comparison, FoundAlone
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_now_and_then, is_of_one_step
+from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.verdicts.reference import parts_of
 
 _OF_COMPUTE: tuple[Code, ...] = ("own_work", "more_work")
@@ -34,6 +35,18 @@ def leading(answer: Comparison) -> FoundAlone | None:
     finding = first.finding
     plain = finding.ms is not None and finding.also_late is None and not is_of_one_step(finding)
     return first if plain and (finding.ms or 0.0) >= most_sure_ms(_without(answer, finding)) else None
+
+
+def parts_of_lead(answer: Comparison) -> list[PartChange]:
+    """Return the kinds of compute that changed beyond noise by the cause that a comparison begins with, which is sure,
+    so that they did: steps without a profiler, which noise hides, need not show it.
+    """
+    lead = leading(answer)
+    if lead is None:
+        return []
+    sign = 1 if lead.side == "other" else -1
+    own = set(parts_of(lead.finding)) & set(KINDS)
+    return [one for one in answer.parts if one.name in own and not one.within_noise and one.change_ms * sign > 0]
 
 
 def is_trifle(found: FoundAlone, change_ms: float) -> bool:

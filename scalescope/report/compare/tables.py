@@ -1,5 +1,6 @@
 """A comparison's figures as tables: parts, kernels, surroundings, points."""
 
+from scalescope.report.compare.lead import parts_of_lead
 from scalescope.report.compare.noise import cores_in_parts
 from scalescope.report.compare.parts import names_of, part_name
 from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long
@@ -101,8 +102,11 @@ def _tells_nothing(part: PartChange, answer: Comparison) -> bool:
 
 def parts_sentence(answer: Comparison) -> str:
     """Return which parts changed beyond noise, and that all of them add up to the step's change."""
-    sure = [part_name(one) for one in answer.parts if answer.is_sure(one) or (one.more_done and not one.within_noise)]
-    of_window = [one for one in answer.parts if answer.is_of_the_window(one) and not one.within_noise]
+    caused = parts_of_lead(answer)
+    sure = [part_name(one) for one in answer.parts
+            if answer.is_sure(one) or (one.more_done and not one.within_noise) or one in caused]  # fmt: skip
+    of_window = [one for one in answer.parts
+                 if answer.is_of_the_window(one) and not one.within_noise and one not in caused]  # fmt: skip
     longer = [part_name(one) for one in of_window if answer.is_of_longer_steps(one)]
     slowed = [part_name(one) for one in of_window if not answer.is_of_longer_steps(one)]
     why = f" In the profiled steps alone, {listing(slowed)} changed: {NOT_AS_RUN}." if slowed else ""

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, WIDE, capitalized, figure, listing, milliseconds
@@ -11,6 +13,7 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
+from scalescope.report.text.reference import gone_clause, is_of_the_gone
 from scalescope.report.text.waits.change import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
@@ -128,12 +131,17 @@ def lost_clause(run: RunAnalysis) -> str:
         cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)  # within noise it is in any case
         signed = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"  # of the change, which is told from and to
         within = f"within noise ({_job_span(run)}; {signed}{'' if known else _own_bounds(loss)}){cores}"
+        gone = gone_clause(run)
+        if gone:  # which is said once
+            sure_parts = [one for one in loss.sure_parts if not is_of_the_gone(run, one.part, one.change_ms)]
+            other_work = [one for one in loss.other_work if not is_of_the_gone(run, one.part, one.change_ms)]
+            loss = msgspec.structs.replace(loss, sure_parts=sure_parts, other_work=other_work)
         if not loss.sure_parts and not loss.other_work:
-            return f"a step {how} {loss.reference}'s, {within}"
+            return "; ".join(filter(None, (gone, f"a step {how} {loss.reference}'s, {within}")))
         its = f"its length is {loss.reference}'s" if known else "its length cannot be told from that"
         besides = [f"it has {_sure_parts(loss)}"] if loss.sure_parts else []
         first = [_other_work(loss), *besides] if loss.other_work else [f"a step has {_sure_parts(loss)}"]
-        return "; ".join((*first, f"{its}, {within}"))
+        return "; ".join(filter(None, (gone, *first, f"{its}, {within}")))
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
     span = f"{_job_span(run)}{', medians without a profiler' * _is_measured(loss)}"

@@ -1,9 +1,13 @@
 """What is to be known of a run's reference, beside how much longer a step is, in sentences."""
 
-from scalescope.report.drawing.numbers import capitalized, rank_names
+from scalescope.report.drawing.numbers import capitalized, listing, rank_names
+from scalescope.report.text.findings import cost, subject, verb
 from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.samples import as_they_are
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.verdicts.reference import parts_of
+
+_MOST_GONE = 2
 
 
 def reference_sentences(run: RunAnalysis) -> list[str]:
@@ -21,6 +25,29 @@ def reference_sentences(run: RunAnalysis) -> list[str]:
     if loss.samples is not None:
         told.append(f"{capitalized(as_they_are(loss.samples))}.")
     return told
+
+
+def gone_clause(run: RunAnalysis) -> str:
+    """Return what cost the reference a step and is gone; "" where nothing is for sure. No full stop."""
+    gone = run.lost[0].gone[:_MOST_GONE] if run.lost else []
+    if not gone:
+        return ""
+    told = [f"{subject(one)} {verb(one)} a step {cost(one)}" for one in gone]
+    return f"in {run.lost[0].reference}, and not in {run.name}, {listing(told)}"
+
+
+def gone_sentences(run: RunAnalysis, *, own: bool = False) -> list[str]:
+    """Return what cost the reference a step and is gone, where the first sentence does not tell it: it does of a step
+    that changed within noise, unless that is of a cause of the run's `own`.
+    """
+    told = gone_clause(run)
+    is_told = run.lost[0].within_noise and run.lost[0].as_measured is None and not own
+    return [f"{capitalized(told)}."] if told and not is_told else []
+
+
+def is_of_the_gone(run: RunAnalysis, part: str, change_ms: float) -> bool:
+    """Tell whether a part is shorter by what is gone."""
+    return change_ms < 0 and any(part in parts_of(one) for one in run.lost[0].gone[:_MOST_GONE])
 
 
 def _of_ranks(run: RunAnalysis) -> str:

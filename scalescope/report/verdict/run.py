@@ -41,7 +41,7 @@ from scalescope.report.text.recurring import (
     recurring_clause,
     recurring_sentence,
 )
-from scalescope.report.text.reference import reference_sentences
+from scalescope.report.text.reference import gone_sentences, reference_sentences
 from scalescope.report.text.unexplained import is_hardly_explained, unexplained_loss
 from scalescope.report.verdict.notes import (
     cautions_of,
@@ -306,8 +306,8 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
 def _add_lost(run: RunAnalysis, told: _Told) -> None:
     """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
     if run.lost:
-        if _has_a_cause_of_its_own(run, told):
-            # a reference may be several runs: what is said of it fits one and many
+        told.explained[:0] = gone_sentences(run, own=_has_a_cause_of_its_own(run, told))
+        if _has_a_cause_of_its_own(run, told):  # a reference may be several runs: what is said of it fits both
             told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_cause(run)}."
         else:
             told.headline = f"{lost_clause(run)}. By its own steps alone: {told.headline}"

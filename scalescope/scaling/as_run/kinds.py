@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.as_run.partition import replayed_windows
-from scalescope.scaling.rank.kernels import KernelTable, kernel_table
+from scalescope.scaling.rank.kernels import KernelTable, kernel_table, placed
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph
@@ -60,4 +61,10 @@ def _table(graph: Graph, timing: Timing, rank: int) -> KernelTable | None:
     numbers: dict[str, int] = {}
     name = [numbers.setdefault(graph.activities[at].name, len(numbers)) for at in rows[computes].tolist()]
     beside = {"": union(Intervals(begins[moves], ends[moves]))}
-    return kernel_table(spans, np.array(name, np.int64), union(spans), windows, list(numbers), beside)
+    table = kernel_table(spans, np.array(name, np.int64), union(spans), windows, list(numbers), beside)
+    ran = rows[computes].tolist()
+    by_place = {at: graph.by_place[at] for at in ran if at in graph.by_place}
+    kernels = ((at, begin, graph.activities[at].name) for at, begin in zip(ran, spans.starts.tolist(), strict=True))
+    return (
+        msgspec.structs.replace(table, placed=placed(kernels, windows.edges.tolist(), by_place)) if by_place else table
+    )

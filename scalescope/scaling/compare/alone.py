@@ -169,6 +169,13 @@ def with_its_own_first(run: RunAnalysis) -> list[Finding]:
     return [first, *(one for one in run.findings if one is not first)]
 
 
+def causes_gone(run: RunAnalysis, references: Sequence[RunAnalysis]) -> list[Finding]:
+    """Return what is sure in every reference's steps, and not in the run's: what was mended; most costly first."""
+    sure = [one for one in _in_all(references, [run]) if one.also_late is None and not is_of_one_step(one)]
+    gone = [one for one in beside_parts(sure, [run]) if is_not_in_reference(one)]
+    return sorted(gone, key=lambda one: -(one.ms or 0.0))
+
+
 def _more_calls(answer: Comparison, side: Side) -> float:
     """Return how many exchanges of one operation a step of this side has beyond the other's, of which it has most."""
     sign = 1 if side == "other" else -1

@@ -22,7 +22,7 @@ from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.replay.load import Target, open_replayer
 from scalescope.scaling.run import explain_traces
-from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
+from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.trace.sources import Source, find_windows
 from scalescope.scaling.verdicts.step_rows.doubt import told_numbers
 from scalescope.scaling.verdicts.step_rows.in_window import once_steps
@@ -123,6 +123,7 @@ def _explain(
         only=next(((one.first, one.last) for one in analysis.quality.common_steps), None),
         traces={source.rank if source.rank is not None else at: source for at, source in enumerate(sources)},
         calls={rank: kind_counts(explained.kernels[rank]) for rank in means},
+        has_placed=any(table.placed for table in explained.kernels.values()),
     )
     return explained, window
 
@@ -188,8 +189,8 @@ def kind_shares(tables: Sequence[KernelTable]) -> Vector:
     """Return each kernel kind's share of the compute, in the order of KINDS."""
     time: dict[str, int] = {}
     for table in tables:
-        for (name, _), kernel in table.items():
-            kind = kind_of(name)
+        for key, kernel in table.items():
+            kind = table.kind(key)
             time[kind] = time.get(kind, 0) + kernel.total_ns
     whole = sum(time.values())
     return tuple(time.get(kind, 0) / whole if whole else float(kind == KINDS[-1]) for kind in KINDS)
@@ -214,9 +215,9 @@ def _without_recording(profiled: Mapping[int, Vector], told: Sequence[KindRow]) 
 def kind_counts(table: KernelTable) -> tuple[int | None, ...]:
     """Return how many kernels of each kind a step launches, in the order of KINDS; None where steps differ."""
     counts: dict[str, int | None] = dict.fromkeys(KINDS, 0)
-    for (name, _), kernel in table.items():
-        kind = kind_of(name)
-        if name != CARRIED and (before := counts[kind]) is not None:
+    for key, kernel in table.items():
+        kind = table.kind(key)
+        if key[0] != CARRIED and (before := counts[kind]) is not None:
             counts[kind] = before + 1 if kernel.steps == table.steps else None
     return tuple(counts[kind] for kind in KINDS)
 

@@ -5,7 +5,9 @@ time is dealt out: an instant that several kernels share belongs to the one that
 add up to its compute exactly. Of each share it is told how much of it which collectives ran beside.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,7 +16,10 @@ import numpy as np
 
 from scalescope.scaling.rank.partition import Windows
 from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, distinct, intersect
+from scalescope.scaling.trace.kernel_kinds import kind_of
 from scalescope.scaling.trace.trace import Ids
+
+Kernel = tuple[str, int]  # its name, and how many of that name stand before it in the step
 
 
 class KernelTime(NamedTuple):
@@ -35,19 +40,20 @@ class KernelTable(msgspec.Struct, frozen=True):
     time: Ints  # ns, the sum over the steps
     labels: tuple[str, ...]  # kinds of collectives, such as `all_reduce float32`
     overlap: Ints  # (kernels, labels): of `time`, how long such collectives ran meanwhile, ns
+    placed: dict[Kernel, str] = {}  # the kinds of kernels whose place tells them
 
     @property
     def total_ns(self) -> int:
         """The compute time of all steps, in ns."""
         return int(self.time.sum())
 
-    def overlaps(self) -> Iterator[tuple[tuple[str, int], list[int]]]:
+    def overlaps(self) -> Iterator[tuple[Kernel, list[int]]]:
         """Yield each kernel with the time that each label's collectives ran beside it, in ns."""
         columns = zip(self.name.tolist(), self.ordinal.tolist(), self.overlap.tolist(), strict=True)
         for name, ordinal, overlap in columns:
             yield (self.names[name], ordinal), overlap
 
-    def items(self) -> Iterator[tuple[tuple[str, int], KernelTime]]:
+    def items(self) -> Iterator[tuple[Kernel, KernelTime]]:
         """Yield each kernel with its time."""
         columns = zip(self.name.tolist(), self.ordinal.tolist(), self.ran.tolist(), self.time.tolist(), strict=True)
         for name, ordinal, ran, time in columns:
@@ -59,6 +65,38 @@ class KernelTable(msgspec.Struct, frozen=True):
         np.add.at(ran, self.name, self.ran)
         np.add.at(time, self.name, self.time)
         yield from zip(self.names, map(KernelTime, ran.tolist(), time.tolist()), strict=True)
+
+    def by_kind(self) -> Iterator[tuple[str, str, KernelTime]]:
+        """Yield each name, as often as it has kinds, with the kind and the time of all its kernels of that."""
+        apart: dict[tuple[str, str], list[int]] = {}
+        for key, kind in self.placed.items():
+            apart.setdefault((key[0], kind), [0, 0])
+        for key, own in self.items() if apart else ():
+            if key in self.placed:
+                sums = apart[key[0], self.placed[key]]
+                sums[0] += own.steps
+                sums[1] += own.total_ns
+        for name, whole in self.by_name():
+            of_name = {kind: KernelTime(*sums) for (one, kind), sums in apart.items() if one == name}
+            ran, ns = (sum(own[at] for own in of_name.values()) for at in (0, 1))
+            if whole.steps > ran or not of_name:
+                of_name[kind_of(name)] = KernelTime(whole.steps - ran, whole.total_ns - ns)
+            for kind, time in of_name.items():
+                yield name, kind, time
+
+    def kind(self, kernel: Kernel) -> str:
+        """Return what a kernel of the table is for."""
+        return self.placed.get(kernel) or kind_of(kernel[0])
+
+    def row_kinds(self) -> list[str]:
+        """Return what each row's kernel is for."""
+        kinds = [kind_of(name) for name in self.names]
+        found = [kinds[name] for name in self.name.tolist()]
+        if self.placed:
+            keys = zip(self.name.tolist(), self.ordinal.tolist(), strict=True)
+            for row, (name, ordinal) in enumerate(keys):
+                found[row] = self.placed.get((self.names[name], ordinal), found[row])
+        return found
 
 
 NO_OVERLAP: Mapping[str, Intervals] = MappingProxyType({})
@@ -101,6 +139,30 @@ def kernel_table(
     *ran, from_, until_ = np.concatenate(parts, axis=1)
     shares = [covered_before(layer, until_) - covered_before(layer, from_) for layer in (compute, *layers)]
     return _table(len(windows), tuple(words), tuple(communication), ran, shares)
+
+
+def placed(
+    kernels: Iterable[tuple[int, float, str]], edges: Sequence[float], kinds: Mapping[int, str]
+) -> dict[Kernel, str]:
+    """Return the kinds of a step's kernels that their place tells.
+
+    `kernels`: a step's and the next ones', as their number, begin and name, ascending by begin; `edges`: of the steps;
+    `kinds`: by number.
+    """
+    found: dict[Kernel, str] = {}
+    before: Counter[str] = Counter()
+    step = 0
+    for number, begin, name in kernels:
+        now = bisect_right(edges, begin)
+        if not 0 < now < len(edges):
+            continue
+        if now != step:
+            step = now
+            before.clear()
+        if number in kinds:
+            found[name, before[name]] = kinds[number]
+        before[name] += 1
+    return found
 
 
 def _ordinals(names: Ints) -> Ints:

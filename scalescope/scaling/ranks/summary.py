@@ -20,6 +20,7 @@ from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.records.inputs import StepInputs, inputs_by_step
 from scalescope.scaling.rank.records.of_cpu import record_host
 from scalescope.scaling.rank.records.of_device import record_device
+from scalescope.scaling.rank.records.own_code.places import kernels_by_place
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
 from scalescope.scaling.rank.times.device_clock import Moved, by_the_hosts_clock
@@ -176,12 +177,14 @@ def read_rank(
     if timeline.start.size:
         summary = _summarise_device(trace, timeline, launches)
         summary = replace(summary, of_file=device, device_moved=moved, left_out=left_out)
-        return RankReading(
-            summary, record_device(trace, timeline) if for_replay and summary.shares is not None else None
-        )
-    on_cpu = build_cpu_timeline(trace, only)
-    summary = replace(_summarise_host(trace, on_cpu, launches), of_file=device)
-    return RankReading(summary, record_host(trace, on_cpu) if for_replay else None)
+        record = record_device(trace, timeline) if for_replay and summary.shares is not None else None
+    else:
+        on_cpu = build_cpu_timeline(trace, only)
+        summary = replace(_summarise_host(trace, on_cpu, launches), of_file=device)
+        record = record_host(trace, on_cpu) if for_replay else None
+    if record is not None and (kinds := kernels_by_place(record)):
+        summary = replace(summary, kernels=replace(summary.kernels, placed=kinds))
+    return RankReading(summary, record)
 
 
 def summarise(path: Path) -> RankSummary:

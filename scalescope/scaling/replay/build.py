@@ -30,6 +30,7 @@ from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
 from scalescope.scaling.rank.records.own_code.metrics import behind_updates
 from scalescope.scaling.rank.records.own_code.normalising import normalising
 from scalescope.scaling.rank.records.own_code.optimizers import single_operations
+from scalescope.scaling.rank.records.own_code.places import kinds_by_place
 from scalescope.scaling.rank.records.own_code.preparing import preparing
 from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, loaded_before_calls, that_load
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
@@ -112,6 +113,7 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     graph.optimizing.update(first + at for own in single_operations(record).values() for at in own)
     graph.by_hand.update(first + at for one in updated_by_hand(record) for at in one.activities)
     graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
+    graph.by_place.update((first + at, kind) for at, kind in kinds_by_place(record).items())
     graph.double.update(first + at for at in record.long_way.double)
     graph.converting.update(first + at for at in record.long_way.converting)
     graph.recomputed.update(first + at for at in record.recomputed)

@@ -149,6 +149,7 @@ class Graph:
     optimizing: set[int] = field(default_factory=set)  # … that an optimizer which is not fused runs one by one
     by_hand: set[int] = field(default_factory=set)  # … that loops of the job's own over parameters run
     normalising: set[int] = field(default_factory=set)  # … that normalise where one operator would
+    by_place: dict[int, str] = field(default_factory=dict)  # the kinds of those whose names do not tell them
     preparing: set[int] = field(default_factory=set)  # … that make of a batch what the network takes
     metrics: set[int] = field(default_factory=set)  # … that look at what a step made, behind its update
     recomputed: set[int] = field(default_factory=set)  # … of the forward pass, that the backward pass runs once more

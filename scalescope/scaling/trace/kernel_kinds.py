@@ -29,6 +29,9 @@ COMMUNICATION = "communication"
 #: Kinds whose work is multiplications, which a model's FLOPs count.
 MULTIPLYING = (MATMUL, ATTENTION, CONVOLUTION, RECURRENT)
 
+#: Kinds of which are kernels, too, whose names do not tell it, but whose places do.
+OF_PLACES = (NORMALISATION, OPTIMISER)
+
 #: In the order in which they are shown.
 KINDS = (MATMUL, ATTENTION, CONVOLUTION, RECURRENT, NORMALISATION, LOSS, EMBEDDING, ELEMENTWISE, TRANSFORMS, COPIES,
          OPTIMISER, OTHER)  # fmt: skip

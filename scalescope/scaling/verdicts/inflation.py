@@ -32,6 +32,7 @@ class KernelPair(msgspec.Struct, frozen=True):
     """One kernel in the smaller run and in the larger one; absent from one of them, its share there is 0."""
 
     name: str
+    kind: str
     before: MeanKernel
     after: MeanKernel
 
@@ -56,14 +57,18 @@ def match_kernels(small: Sequence[KernelTable], large: Sequence[KernelTable]) ->
     """Return all kernels of both runs, each of which is given by its ranks' tables."""
     before, after = _mean_kernels(small), _mean_kernels(large)
     keys = {**before, **after}
-    return [KernelPair(key[0], before.get(key, _ABSENT), after.get(key, _ABSENT)) for key in keys]
+    placed = {key: kind for table in (*small, *large) for key, kind in table.placed.items()}
+    return [
+        KernelPair(key[0], placed.get(key) or kind_of(key[0]), before.get(key, _ABSENT), after.get(key, _ABSENT))
+        for key in keys
+    ]
 
 
 def growth_by_kind(small: Sequence[KernelTable], large: Sequence[KernelTable]) -> list[KindGrowth]:
     """Return the compute's growth by kernel kind, in ms a step of the mean rank; the kinds add up to it."""
     members: dict[str, list[KernelPair]] = {}
     for pair in match_kernels(small, large):
-        members.setdefault(kind_of(pair.name), []).append(pair)
+        members.setdefault(pair.kind, []).append(pair)
     return [_growth(kind, members[kind]) for kind in KINDS if kind in members]
 
 

@@ -6,18 +6,18 @@ import numpy as np
 
 from scalescope.scaling.answer_rows import KindRow, RankSplit
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable
-from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, KINDS, kind_of
+from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, KINDS
 
 
 def kernel_kinds(kernels: Mapping[int, KernelTable], ranks: list[RankSplit]) -> list[KindRow]:
     """Return a row a kind, then one for communication; `kernels` by rank. Their ms, but the last, are the compute's."""
     tables = [table for table in kernels.values() if table.steps]
     numbers: dict[str, int] = {}
-    of_tables = [[numbers.setdefault(kind_of(name), len(numbers)) for name in table.names] for table in tables]
+    of_tables = [[numbers.setdefault(kind, len(numbers)) for kind in table.row_kinds()] for table in tables]
     sums = np.zeros((3, len(numbers)))
-    for table, of_name in zip(tables, of_tables, strict=True):
+    for table, of_row in zip(tables, of_tables, strict=True):
         weight = table.steps * len(tables)
-        of_kernel = np.array(of_name, np.int64)[table.name]
+        of_kernel = np.array(of_row, np.int64)
         # what runs on from the step before is time of this one, and no call
         is_call = np.array([name != CARRIED for name in table.names], bool)[table.name]
         np.add.at(sums[0], of_kernel, np.where(is_call, table.ran, 0) / weight)

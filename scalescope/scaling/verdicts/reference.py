@@ -8,7 +8,7 @@ from scalescope.scaling.answer import RankLoss
 from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code, Cure
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_lost_in_noise, is_now_and_then
-from scalescope.scaling.trace.kernel_kinds import KINDS
+from scalescope.scaling.trace.kernel_kinds import KINDS, NORMALISATION, OPTIMISER
 
 #: A cause that costs a reference less than this share of what it costs the run is none there: no cost is known to a
 #: tenth, and mending nine tenths of it is mending it.
@@ -26,6 +26,9 @@ PARTS_OF: dict[Code, tuple[str, ...]] = {
     **dict.fromkeys(("host_stall", "host_starved", "host_bound", "element_reads"), ("idle_launch",)),
     **dict.fromkeys(("synchronising", "recompilation", "allocation"), ("idle_launch",)),
     **dict.fromkeys(COMPUTED_BY_ALL, (*KINDS, "idle_launch")),
+    # of these each operator's place tells what it is for
+    **dict.fromkeys(("unfused_optimizer", "updates_by_hand"), (OPTIMISER, "idle_launch")),
+    "unfused_normalisation": (NORMALISATION, "idle_launch"),
     "needless_collectives": ("exposed_transfer", "exposed_wait", "exposed_unsplit", "idle_launch"),
     "data_loading": ("idle_data",),
     "copies": ("exposed_memory",),

@@ -17,6 +17,8 @@ from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, kind_of
 from scalescope.scaling.trace.kernel_names import short_name
 
+_Key = tuple[str, str]  # a label, and the kind
+
 #: Rows that are kept.
 MOST = 20
 _LONGEST = 200  # characters of a name; a mangled one may have thousands
@@ -40,27 +42,28 @@ def top_kernels(
     `kernels` and `collectives` are by rank; ranks without a step count for nothing.
     """
     ranks = [rank for rank, table in kernels.items() if table.steps > 0]
-    compute: dict[str, list[_OneRank]] = {}
-    moving: dict[str, list[_OneRank]] = {}
+    compute: dict[_Key, list[_OneRank]] = {}
+    moving: dict[_Key, list[_OneRank]] = {}
     kinds: dict[str, str] = {}
     total = 0.0
     for rank in ranks:
         table = kernels[rank]
         total += table.total_ns / table.steps
-        own: dict[str, _OneRank] = {}
-        for name, kernel in table.by_name():
+        own: dict[_Key, _OneRank] = {}
+        for name, kind, kernel in table.by_kind():
             if name != CARRIED:
                 label = kernel_label(name)
-                kinds.setdefault(label, kind_of(name))  # the whole name says more than its label
-                own.setdefault(label, _OneRank(table.steps)).add(kernel.steps, kernel.total_ns)
+                if kind == kind_of(name):
+                    kind = kinds.setdefault(label, kind)  # the whole name says more than its label
+                own.setdefault((label, kind), _OneRank(table.steps)).add(kernel.steps, kernel.total_ns)
         _gather(compute, own)
         own = {}
         for one in collectives.get(rank, ()):
             if one.step is not None:
-                own.setdefault(one.label, _OneRank(table.steps)).add(1, one.end - one.start)
+                own.setdefault((one.label, COMMUNICATION), _OneRank(table.steps)).add(1, one.end - one.start)
         _gather(moving, own)
-    rows = [_row(name, kinds[name], members, len(ranks), total) for name, members in compute.items()]
-    rows += [_row(name, COMMUNICATION, members, len(ranks), None) for name, members in moving.items()]
+    rows = [_row(name, kind, members, len(ranks), total) for (name, kind), members in compute.items()]
+    rows += [_row(name, kind, members, len(ranks), None) for (name, kind), members in moving.items()]
     return sorted((row for row in rows if row.ms > 0), key=lambda row: (-row.ms, row.name))[:MOST]
 
 
@@ -87,9 +90,9 @@ class _OneRank(msgspec.Struct):
         self.ns += ns
 
 
-def _gather(found: dict[str, list[_OneRank]], own: dict[str, _OneRank]) -> None:
-    for name, figures in own.items():
-        found.setdefault(name, []).append(figures)
+def _gather(found: dict[_Key, list[_OneRank]], own: dict[_Key, _OneRank]) -> None:
+    for key, figures in own.items():
+        found.setdefault(key, []).append(figures)
 
 
 def _row(name: str, kind: str, members: Sequence[_OneRank], ranks: int, compute_ns: float | None) -> KernelRow:

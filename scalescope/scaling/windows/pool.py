@@ -180,6 +180,7 @@ def _merged(tables: Sequence[KernelTable]) -> KernelTable:
         time=time,
         labels=labels,
         overlap=overlap,
+        placed={key: kind for one in tables for key, kind in one.placed.items()},
     )
 
 

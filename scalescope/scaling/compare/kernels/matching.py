@@ -13,7 +13,7 @@ from scalescope.scaling.compare.kernels.expected import bound_of, expected_ratio
 from scalescope.scaling.compare.kernels.operators import Call, CallTable, read_calls
 from scalescope.scaling.compare.kernels.sizes import size_classes
 from scalescope.scaling.compare.measurement import Measurement
-from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, COPIES, ELEMENTWISE, LOSS, NORMALISATION, kind_of
+from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, COPIES, ELEMENTWISE, LOSS, NORMALISATION, OPTIMISER
 from scalescope.scaling.trace.sources import Source, find_windows
 from scalescope.scaling.verdicts.top_kernels import kernel_label
 
@@ -62,7 +62,8 @@ def match_sides(baseline: Measurement, other: Measurement, rank: int | None, rat
     if traces[0] is None or traces[1] is None:
         return Matched([], None, [])
     try:
-        tables = [read_calls(one.path, one.device, only) for one, only in filter(None, traces)]
+        with_places = any(window.has_placed for side in (baseline, other) for window in side.windows)
+        tables = [read_calls(one.path, one.device, only, with_places=with_places) for one, only in filter(None, traces)]
     except UserError as error:
         return Matched([], None, [f"kernels are not compared: {error}"])
     precision = next((one.facts.precision for one in baseline.repeats if one.facts is not None), None)
@@ -184,7 +185,7 @@ def _alone(pairs: Sequence[_Pair], rate: float) -> dict[str, tuple[float, float]
         for side in _SIDES:
             call = pair.side(side)
             for kernel in call.kernels if call is not None and call.kind != COMMUNICATION else ():
-                before, after = found.get(kind := kind_of(kernel.name), (0.0, 0.0))
+                before, after = found.get(kind := kernel.kind, (0.0, 0.0))
                 found[kind] = (before + kernel.us, after) if side == "here" else (before, after + rate * kernel.us)
     return found
 
@@ -201,7 +202,7 @@ def _resized(pairs: Sequence[_Pair], rate: float) -> frozenset[str]:
     for pair in pairs:
         for at, side in enumerate(_SIDES):
             call, beside = pair.side(side), pair.side(_SIDES[1 - at])
-            if call is None or beside is not None:
+            if call is None or beside is not None or call.kind == OPTIMISER:  # which knows of no batch
                 continue
             own, others = (both.get(call.token, (0.0, 0.0))[which] for which in (at, 1 - at))
             key = (call.kind, side)

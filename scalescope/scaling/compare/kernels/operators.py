@@ -13,9 +13,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from scalescope.scaling.rank.cpu import build_cpu_timeline
+from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline
 from scalescope.scaling.rank.launches import find_launches
 from scalescope.scaling.rank.partition import device_windows
+from scalescope.scaling.rank.records.of_cpu import record_host
+from scalescope.scaling.rank.records.of_device import record_device
+from scalescope.scaling.rank.records.own_code.places import kinds_by_place
+from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline, build_timeline
 from scalescope.scaling.trace import kernel_kinds
 from scalescope.scaling.trace.families import HANDOVER_OPS
@@ -41,6 +45,12 @@ class Kernel(msgspec.Struct, frozen=True):
     name: str
     us: float
     blocks: int | None  # of its grid; None where the trace does not tell
+    placed: str | None = None  # its kind, where the place tells that and not the name
+
+    @property
+    def kind(self) -> str:
+        """What it is for."""
+        return self.placed or kind_of(self.name)
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -67,7 +77,7 @@ class Call(msgspec.Struct, frozen=True):
     def kind(self) -> str:
         if self.operator is not None and self.operator.startswith(_COLLECTIVE):
             return kernel_kinds.COMMUNICATION
-        return kind_of(self.main.name)
+        return self.main.kind
 
 
 _COLLECTIVE = "collective "
@@ -89,31 +99,38 @@ class CallTable(msgspec.Struct, frozen=True):
         return sum(call.us for call in compute if call.operator is not None) / whole if whole else 0.0
 
 
-def read_calls(path: Path, of_file: int | None = None, only: tuple[int, int] | None = None) -> CallTable:
+def read_calls(
+    path: Path, of_file: int | None = None, only: tuple[int, int] | None = None, *, with_places: bool = False
+) -> CallTable:
     """Return the operators' calls of one rank's trace. Raises UserError.
 
     `of_file`: of a file with several devices, which of them is the rank. `only`: of the steps from one number to
-    another.
+    another. `with_places`: find out what kernels are for whose place tells it.
     """
     trace = read_trace(path, of_file)
     timeline = build_timeline(trace, only=only)
     device = next((device.name for device in trace.header.devices), None)
     compiled = any(_COMPILED.search(name) for name in trace.names)
     if not timeline.start.size:
-        by_step = _host_calls(trace, only)
+        on_cpu = build_cpu_timeline(trace, only)
+        by_step = _host_calls(trace, on_cpu, _places(record_host(trace, on_cpu)) if with_places else {})
         return CallTable(_mean_calls(by_step), len(by_step), None, compiled)
     rows, step = _rows_of_steps(timeline)
     operator = _operators(trace, timeline, rows)
     order = np.argsort(trace.activities.start, kind="stable")
     blocks = trace.activities.blocks[order]
     steps = max(1, len(set(step.tolist())))
-    by_step = _device_calls(trace, timeline, rows, step, operator, blocks)
+    places = _places(record_device(trace, timeline)) if with_places else {}
+    by_step = _device_calls(trace, timeline, rows, step, operator, blocks, places)
     return CallTable(_mean_calls(by_step), steps, device, compiled)
 
 
-def _host_calls(trace: Trace, only: tuple[int, int] | None) -> "_ByStep":
+def _places(record: RankRecord) -> "_Places":
+    return {(record.start[at], record.name[at]): kind for at, kind in kinds_by_place(record).items()}
+
+
+def _host_calls(trace: Trace, timeline: CpuTimeline, places: "_Places") -> "_ByStep":
     """Return the operators of a rank that trains on a CPU, a call each: but those that communicate or load data."""
-    timeline = build_cpu_timeline(trace, only)
     (start, end), edges = timeline.operators, timeline.windows.edges
     step = np.searchsorted(edges, start, side="right") - 1
     loads = covered_before(timeline.data, end) > covered_before(timeline.data, start)
@@ -123,7 +140,8 @@ def _host_calls(trace: Trace, only: tuple[int, int] | None) -> "_ByStep":
         name = trace.names[timeline.operator_name[row]]
         if not name.startswith(HANDOVER_OPS):
             us = (int(end[row]) - int(start[row])) / 1e3
-            by_step.setdefault(int(step[row]), []).append((name, [(name, us, 0)]))
+            kind = places.get((int(start[row]), name))
+            by_step.setdefault(int(step[row]), []).append((name, [(name, us, 0, kind)]))
     return by_step
 
 
@@ -181,8 +199,12 @@ def _threads(trace: Trace, timeline: Timeline) -> Ints:
     return threads
 
 
-#: By step: each call's operator, and its kernels with their time in µs and their blocks.
-_ByStep = dict[int, list[tuple[str | None, list[tuple[str, float, int]]]]]
+#: By begin and name: the kinds of kernels whose place tells them.
+_Places = dict[tuple[int, str], str]
+#: A kernel's name, its time in µs, its blocks, and its kind where the place tells that.
+_Ran = tuple[str, float, int, str | None]
+#: By step: each call's operator, and its kernels.
+_ByStep = dict[int, list[tuple[str | None, list[_Ran]]]]
 
 
 def _device_calls(
@@ -192,6 +214,7 @@ def _device_calls(
     step: Ints,
     operator: list[tuple[str | None, int]],
     blocks: Ints,
+    places: _Places,
 ) -> _ByStep:
     """Return the calls that launched these activities, in the order of their launches."""
     collectives = dict(zip(np.flatnonzero(timeline.kind == COMMUNICATION).tolist(), timeline.collectives, strict=True))
@@ -203,7 +226,8 @@ def _device_calls(
             one = collectives[row]
             name, call = f"{_COLLECTIVE}{one.operation or 'of unknown kind'}", -1 - at
         us = (int(timeline.end[row]) - int(timeline.start[row])) / 1e3
-        kernel = (trace.names[timeline.name[row]], us, int(blocks[row]))
+        kernel_name = trace.names[timeline.name[row]]
+        kernel = (kernel_name, us, int(blocks[row]), places.get((int(timeline.start[row]), kernel_name)))
         calls = by_step.setdefault(of, [])
         if call >= 0 and open_call.get(of) == call:
             calls[-1][1].append(kernel)
@@ -225,10 +249,10 @@ def _mean_calls(by_step: _ByStep) -> list[Call]:
     return [_mean_call([calls[at] for calls in alike]) for at in range(usual)]
 
 
-def _mean_call(same: list[tuple[str | None, list[tuple[str, float, int]]]]) -> Call:
+def _mean_call(same: list[tuple[str | None, list[_Ran]]]) -> Call:
     name, kernels = same[0]
     means = []
-    for at, (kernel, _, blocks) in enumerate(kernels):
+    for at, (kernel, _, blocks, kind) in enumerate(kernels):
         us = sum(calls[at][1] for _, calls in same) / len(same)
-        means.append(Kernel(kernel, us, blocks if blocks > 0 else None))
+        means.append(Kernel(kernel, us, blocks if blocks > 0 else None, kind))
     return Call(name, tuple(means))

@@ -11,7 +11,7 @@ import msgspec
 
 from scalescope.scaling.compare.answer import CountedWork, PartChange
 from scalescope.scaling.compare.measurement import Measurement
-from scalescope.scaling.trace.kernel_kinds import KINDS
+from scalescope.scaling.trace.kernel_kinds import KINDS, OF_PLACES
 
 #: Steps that are recorded at different times match in all but so little.
 _EXCHANGED = 0.1
@@ -51,21 +51,28 @@ def with_work(
 
     `alone_us`, `resized`: see Matched; `rank`: see rank_with_other_work.
     """
-    fewer, more = (sum(us[at] for us in alone_us.values()) for at in (0, 1))
     # where both sides have kernels of their own, those were exchanged for others, maybe of another kind (a compiled
-    # step): how much more is done is not told by their time
-    sign = 1 if fewer <= _EXCHANGED * more else -1 if more <= _EXCHANGED * fewer else 0
+    # step): how much more is done is not told by their time. Where kernels' places tell what they are for, another kind
+    # is another thing that is done
+    whole = _sign(*(sum(us[at] for us in alone_us.values()) for at in (0, 1)))
+    by_place = any(window.has_placed for side in (baseline, other) for window in side.windows)
+    signs = {name: _sign(*us) for name, us in alone_us.items() if by_place and name in OF_PLACES}
     return [
         msgspec.structs.replace(
             part,
             work=_sized(
                 part,
-                _work(part, (baseline, other), alone_us.get(part.name, (0.0, 0.0)), sign, rank),
+                _work(part, (baseline, other), alone_us.get(part.name, (0.0, 0.0)), signs.get(part.name, whole), rank),
                 smaller=part.name in resized,
             ),
         )
         for part in parts
     ]
+
+
+def _sign(fewer: float, more: float) -> int:
+    """Return 1 where OTHER alone does more, -1 where it does less, 0 where kernels were exchanged for others."""
+    return 1 if fewer <= _EXCHANGED * more else -1 if more <= _EXCHANGED * fewer else 0
 
 
 def _sized(part: PartChange, work: CountedWork | None, *, smaller: bool) -> CountedWork | None:
