@@ -15,6 +15,7 @@ from scalescope.report.text.cures.words import cure_elsewhere
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import AsMeasured
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
@@ -214,9 +215,30 @@ def test_a_comparison_names_the_workers_that_have_the_cores_on_one_side() -> Non
         assert first.startswith("In slow ranks wait 42.7 ms more of a step for a core, ") and first.endswith(whose)
 
 
+def test_a_comparison_with_batches_that_are_kept_names_the_workers_that_there_are_no_more() -> None:
+    """*Wait 186.7 ms less for a core, which other processes … have*, of a run whose workers were gone."""
+    kept, slow = _side("kept", 133.0, 10.3, 0.0), _side("slow", 277.0, 153.0, 1.1)
+    for sides in ((slow, kept), (kept, slow)):
+        found = difference(*sides)
+        assert found is not None and found.noise.by_workers
+        answer = Comparison(
+            baseline=sides[0].name, other=sides[1].name, verdict="same", basis="untraced", noise=found.noise,
+            change_ms=found.change_ms, low_ms=-190.0, high_ms=190.0, baseline_ms=found.baseline_ms,
+            other_ms=found.other_ms, as_measured=AsMeasured(
+                low_ms=found.change_ms - 20, high_ms=found.change_ms + 20,
+                free_ms=-1.0, free_low_ms=-50.0, free_high_ms=50.0),
+        )  # fmt: skip
+        told = verdict_sentences(answer)
+        there, here = ("none", "1.10") if sides[1] is kept else ("1.10", "none")
+        assert f"of which the loaders' workers use {there} there, and {here} in {sides[0].name}." in told[0]
+        assert not any("Run both again" in one for one in told)
+
+
 def test_the_cores_that_workers_used_are_read_with_a_run(tmp_path: Path) -> None:
     run = RunFolder(shutil.copytree(DATA / "runs_v0.1" / "train", tmp_path / "run"))
     assert read_side([run.path])[0].first.worker_cores is None
     workers = [WorkerTime(rank=rank, processes=1, cores=0.2) for rank in (0, 1)]
     run.write_recording(RecordingFacts(bursts=[], windows=[], workers=workers))
     assert read_side([run.path])[0].first.worker_cores == 0.4
+    run.write_recording(RecordingFacts(bursts=[], windows=[], workers=[]))  # looked for, and none there
+    assert read_side([run.path])[0].first.worker_cores == 0.0

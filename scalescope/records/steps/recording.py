@@ -116,7 +116,8 @@ class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):
     bursts: list[RecordingBursts] = []  # a rank each; none where they could not be measured
     windows: list[WindowFacts] = []
     threads: list[BusyThread] = []  # of a script's ranks, beside their loops
-    workers: list[WorkerTime] = []  # their loaders' workers, of each rank that has any
+    #: Their loaders' workers, of each rank that has any; None: not looked for, as in an older version.
+    workers: list[WorkerTime] | None = None
     children: list[ChildTime] = []  # their other child processes that compute
 
     def after(self, earlier: "RecordingFacts | None") -> "RecordingFacts":
@@ -128,7 +129,8 @@ class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):
             bursts=self.bursts or earlier.bursts,
             windows=[windows[at] for at in sorted(windows)],
             threads=self.threads or earlier.threads,
-            workers=self.workers or earlier.workers,
+            workers=self.workers if self.workers is not None else earlier.workers,
+            children=self.children or earlier.children,
         )
 
 

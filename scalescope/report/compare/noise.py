@@ -36,7 +36,9 @@ def once_each(answer: Comparison) -> str:
     noise = answer.noise
     if answer.sure_as_measured is not None and more_threads(answer) is not None:
         return "Run both again with as many threads to compare the rest"
-    if answer.sure_as_measured is not None and _by_workers(answer) is not None:
+    if answer.sure_as_measured is not None and (workers := _by_workers(answer)) is not None:
+        if min(workers) == 0:  # the job's own doing, which is gone on one side
+            return ""
         return "Run both again with less work in the loaders' workers, or cores for them, to compare the rest"
     if answer.sure_as_measured is not None:
         return "Whose cores they had is not told: run both again with the cores to themselves"
@@ -62,7 +64,7 @@ def waits_for_cores(answer: Comparison) -> str:
         f", {WHO_HAS_THEM}" if threads is None else f": {threads[1]} threads compute there, and {threads[0]} in {here}"
     )
     if threads is None and (workers := _by_workers(answer)) is not None:
-        before, after = (figure(cores, 2) for cores in workers)
+        before, after = (figure(cores, 2) if cores else "none" for cores in workers)
         why = f", of which the loaders' workers use {after} there, and {before} in {here}"
     told = waits_more(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited, why)
     return f"In {there} {told}" if told else ""

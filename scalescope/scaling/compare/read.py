@@ -299,10 +299,10 @@ def _run_delay(rows: Sequence[StepRow]) -> float | None:
 
 
 def _worker_cores(folder: RunFolder) -> float | None:
-    """Return the cores that all ranks' child processes used together; None where a run noted none."""
+    """Return the cores that all ranks' loaders' workers used together; None where a run did not look for any."""
     recording = folder.read_recording()
-    workers = recording.workers if recording is not None else []
-    return sum(one.cores for one in workers) if workers else None
+    workers = recording.workers if recording is not None else None
+    return sum(one.cores for one in workers) if workers is not None else None
 
 
 def _free(rows: Sequence[StepRow]) -> list[float]:
