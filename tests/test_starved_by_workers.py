@@ -24,6 +24,7 @@ from scalescope.scaling.finding.figures import CORES_BY_TURNS, LOADER_WORKERS, W
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.kinds import do_workers_rest, is_of_resting_workers
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.findings.of_rows.own_workers import within_their_workers
 from tests.test_compare_alike import DATA
 from tests.test_core_waits import BESIDE_OTHERS, BY_ITSELF, STALL, rows, told
@@ -148,6 +149,30 @@ def test_workers_that_have_most_of_what_ranks_wait_for_do_not_rest(
             assert "of which the loaders' workers use 0.48" in run_verdict(run).headline
             assert run_verdict(run).advice.startswith("make the batches of the loaders' workers cheaper")
         keep(run, list(run.findings))
+
+
+@pytest.mark.parametrize(("ms", "cores", "all_steps"), [(50.0, 0.24, True), (62.7, 0.24, True), (90.0, 0.24, False),
+                                                        (50.0, None, False)])  # fmt: skip
+def test_one_job_is_told_by_the_waits_of_all_steps_whatever_its_profiled_ones_show(
+    ms: float, cores: float | None, all_steps: bool
+) -> None:
+    """*Starved hosts cost 92.4 ms (10.1 ms to 119.4 ms)* was said of one run, *waits for cores cost 94.9 ms (43.0 ms to
+    100.2 ms)* of the next one of the same job: by what its profiled steps happened to hold.
+    """
+    still = Finding(
+        code="host_starved", ms=ms, low_ms=5.0, high_ms=ms + 20, fraction=ms / 181, backed="replay",
+        evidence=(EvidenceRow(kind="figure", name="interruptions", ms=15.8),
+                  EvidenceRow(kind="figure", name=LOADER_WORKERS, ms=3.5)), remedy=Remedy(cure="cheaper_workers"),
+    )  # fmt: skip
+    run = told(rows(BESIDE_OTHERS), [])
+    assert run.step_times is not None and run.step_times.core_waits is not None
+    assert run.step_times.core_waits.ms == pytest.approx(62.7, abs=0.5), "that all steps tell"
+    run.worker_times = [] if cores is None else [
+        WorkerTime(rank=rank, processes=1, cores=cores, waiting=0.1) for rank in (0, 1)]  # fmt: skip
+    keep(run, [*run.findings, still])
+    (first,) = (one for one in run.findings if one.code == "host_starved")
+    assert is_wait_for_cores(first) == all_steps
+    assert first.remedy is not None and first.remedy.cure == "cheaper_workers"
 
 
 @pytest.mark.parametrize(

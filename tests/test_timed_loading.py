@@ -76,6 +76,7 @@ def test_what_hosts_load_in_every_step_is_told_though_the_window_begins_with_bat
     assert first.code == "data_loading" and first.rank is None and (first.ms or 0.0) > 60
 
 
+@pytest.mark.quiet  # beside another job its workers are at work by what they use
 @pytest.mark.job
 def test_workers_that_are_started_anew_in_each_epoch_are_why_its_first_step_is_long(tmp_path: Path) -> None:
     """*Every 15th step takes 181.0 ms longer* told of workers that each epoch started anew neither that the hosts were

@@ -31,8 +31,10 @@ RUN_DELAY = "run_delay"
 SINCE_STEP = "since_step"
 #: Evidence where nothing is found on CPUs: whether ranks wait for cores, which count as compute, nothing tells.
 UNTOLD_CORES = "waits_for_cores_untold"
-#: What is known of who takes turns on the cores says more than for how long ranks wait for them.
-_KNOWN: frozenset[Cure] = frozenset({*TOO_MANY_THREADS, "cheaper_workers"})
+#: What is known of who takes turns on the cores says more than for how long ranks wait for them: threads that are
+#: counted, or workers that are there, where no run noted what these use.
+_KNOWN: frozenset[Cure] = frozenset(TOO_MANY_THREADS)
+_BY_WORKERS: Cure = "cheaper_workers"
 
 #: Steps are longer for waits for cores that are so much of what they take longer.
 _WHY_LONGER = 0.5
@@ -71,7 +73,8 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     own_ms = (own.ms or 0.0) if own.at_most else weight(own)  # of waits that may be the job's own, all are told
     counted = _are_all_counted(waits, analysis)
     costlier = any(
-        _is_known(one) or (one.rank == own.rank and weight(one) >= own_ms and not (counted and one.at_least))
+        _is_known(one, analysis)
+        or (one.rank == own.rank and weight(one) >= _as_much(own, own_ms, one) and not (counted and one.at_least))
         for one in same
     )
     if costlier or not _is_worth_it(waits):
@@ -147,8 +150,17 @@ def _is_of_threads(one: Finding) -> bool:
     return cured and one.rank is None and one.at_least
 
 
-def _is_known(one: Finding) -> bool:
-    return one.remedy is not None and one.remedy.cure in _KNOWN
+def _as_much(own: Finding, own_ms: float, one: Finding) -> float:
+    """Return from what cost on profiled steps show more than all steps do: beyond the latter's bounds where the job's
+    workers are to blame, as these are named by what they use, whichever steps tell of the waits.
+    """
+    by_workers = one.remedy is not None and one.remedy.cure == _BY_WORKERS
+    return max(own_ms, own.high_ms or 0.0) if by_workers else own_ms
+
+
+def _is_known(one: Finding, analysis: RunAnalysis) -> bool:
+    cure = one.remedy.cure if one.remedy is not None else None
+    return cure in _KNOWN or (cure == _BY_WORKERS and not analysis.worker_times)
 
 
 def _beyond_waits(one: Finding, own: Finding, step_ms: float) -> Finding | None:
