@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from scalescope.records.rows import TrainFacts
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.cures.words import cure_text
+from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.scaling import findings
 from scalescope.scaling.finding.codes import CODES, Cure
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.train.script.config import script_config
 from tests.config_tables import CONF, SECTIONS, settings_of
 
 FINDINGS = Path(next(iter(findings.__path__)))
@@ -97,3 +100,19 @@ def test_no_detector_names_a_key_but_by_asking_whose_loop_it_is() -> None:
                 asked += node in behind
                 loose += [f"{path.name}:{node.lineno}"] if node not in behind else []
     assert asked >= 5 and not loose
+
+
+def test_what_one_rank_alone_launches_may_be_a_hook_and_how_its_line_is_seen_is_said() -> None:
+    """Of a forward hook that rank 0 alone had, all that was said to look for was a branch on the rank."""
+    told = cure_elsewhere(Remedy(cure="look_at_rank", on_cpu=True, origin="script"))
+    assert told.startswith(
+        "what only that rank runs inside the step: logging, checks or validation under `if rank == …`"
+    )
+    hooks = ("register_forward_hook", "register_full_backward_hook", "register_comm_hook", "register_hook")
+    assert all(f"{hook}" in told for hook in hooks)
+    assert all(hasattr(torch.nn.Module, hook) for hook in hooks[:2])
+    assert hasattr(DistributedDataParallel, hooks[2]) and hasattr(torch.Tensor, hooks[3])
+    assert "where it runs within the forward or backward pass, a hook" in told, "it need not be one elsewhere"
+    assert "profile_steps(…, stacks=True)" in told and script_config("x", {"stacks": True})[0].profiler.stacks
+    in_jax = cure_elsewhere(Remedy(cure="look_at_rank", jax=True))
+    assert "hook" not in in_jax and "profile_steps" not in in_jax

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scalescope.records.rows import StepRow
 from scalescope.report.timeline.drawn import timeline_sentence
-from scalescope.scaling.analyze import analyze
+from scalescope.scaling.analyze import analyze, analyze_against, analyze_alone
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.step_timeline import StepTimeline
 from tests.gloo_traces import GlooJob
@@ -104,3 +104,33 @@ def test_a_typical_step_is_drawn_where_every_step_shows_what_is_told_first(tmp_p
     answer, drawn = _drawn(tmp_path, [_window(tmp_path / "traces", range(22, 32), late_ms=30.0)])
     assert answer.findings[0].rank == 1 and drawn.shows == "typical"
     assert "the nearest to their median" in timeline_sentence(drawn)
+
+
+def _asleep_now_and_then(folder: Path, asleep: tuple[int, int], sort_ms: float) -> Path:
+    """Write a window in which rank 1 sleeps in two steps, and rank 0 sorts something in each."""
+    job = GlooJob()
+    for number in range(22, 32):
+        job.step(number)
+        job.compute(30.0 + number % 3, calls=10)
+        job.sleep(1, 40.0 if number in asleep else 0.0)
+        if sort_ms:
+            job.compute(sort_ms, "aten::sort", rank=0)
+        job.compute(30.0, "aten::gelu", calls=10)
+        job.all_reduce(2.0)
+    return job.write(folder)
+
+
+def test_beside_a_reference_a_step_is_drawn_that_shows_what_is_told_first_there(tmp_path: Path) -> None:
+    """The page said of a sort in every step that the reference has none, and drew one of two in which a rank sleeps."""
+    run, reference = (
+        _asleep_now_and_then(tmp_path / name, asleep, ms)
+        for name, asleep, ms in (("run", (25, 29), 6.0), ("reference", (23, 28), 0.0))
+    )
+    alone, beside = analyze_alone(run), analyze_against(run, [reference])
+    assert alone.findings[0].code == "host_stall" and beside.findings[0].code == "own_work"
+    assert alone.timeline is not None and beside.timeline is not None
+    assert (alone.timeline.step, alone.timeline.shows) == (25, "some_steps")
+    assert beside.timeline.step not in (25, 29) and beside.timeline.shows == "typical"
+    assert "what is told first, which is in some steps alone" in timeline_sentence(alone.timeline)
+    # where the comparison leads, what is drawn is first of what the run's own steps tell
+    assert "what is told first of its own steps, which" in timeline_sentence(alone.timeline, beside=True)

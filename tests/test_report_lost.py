@@ -19,6 +19,7 @@ from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.lost import beside_cause, lost_clause, lost_panels, lost_table, lost_title, noise_sentence
 from scalescope.report.report_data import read_report_data
 from scalescope.report.terminal.run import print_run
+from scalescope.report.top.colours import meaning
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
@@ -80,7 +81,33 @@ def test_which_of_the_two_is_slower_is_said_first_and_what_one_does_by_itself_af
     )
     assert "a step is as long as calm's, within noise (26.5 ms to 26.5 ms; 95%: " in same.headline
     assert "). By its own steps alone: " in same.headline and "rank 2" not in same.headline
-    assert run_verdict(analyze_against(late, [calm])).level != "good"
+    assert run_verdict(analyze_against(late, [calm])).level == "fair"
+
+
+def test_an_edge_has_the_colour_of_what_is_said_beside_the_reference(calm: Path, late: Path) -> None:
+    """A card kept the colour of the run's own steps: *more than 30% is lost* above a cause of a tenth of them."""
+    run = analyze_against(late, [calm])
+
+    def told(change: float, low: float, high: float) -> str:
+        for loss in run.lost:
+            loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = change, low, high
+        verdict = run_verdict(run)
+        assert verdict.is_beside
+        return verdict.level
+
+    assert [told(1.0, 0.5, 1.5), told(4.0, 3.0, 5.0), told(14.0, 9.0, 19.0)] == ["good", "fair", "poor"]
+    assert [told(-4.0, -5.0, -3.0), told(0.5, -1.0, 2.0)] == ["good", "good"]
+    assert told(4.0, -9.0, 17.0) == "unknown", "what may be noise is no loss, and none is not known"
+    cause, other = (replace(run.findings[0], ms=ms, low_ms=0.9 * ms, high_ms=1.1 * ms, fraction=ms / 30.5)
+                    for ms in (4.0, 9.0))  # fmt: skip
+    run.findings = [replace(cause, reference_ms=0.0), replace(other, reference_ms=9.0)]
+    assert "There is no such cause in calm" in run_verdict(run).headline
+    assert told(4.0, -9.0, 17.0) == "fair", "by the cause that is new, and not by one that the reference has, too"
+    data = data_of_traces([run], late)
+    (colour,) = page_of(data).colours
+    assert (colour.colour, colour.label) == ("var(--fair)", meaning("fair", "reference"))
+    assert meaning("fair", "reference").startswith("more than 10% of the step is lost beside the reference: ")
+    assert all("reference" in meaning(level, "reference") for level in ("good", "poor", "unknown"))
 
 
 def test_steps_without_a_profiler_are_compared_first_and_doubt_is_of_the_profiled_ones(calm: Path, late: Path) -> None:

@@ -26,6 +26,7 @@ from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.terminal.run import print_run
 from scalescope.report.text.findings import following, line, todo
 from scalescope.report.text.listed import listed
+from scalescope.report.text.of_step import basis_sentence
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.top.cards import cards_of
 from scalescope.report.verdict.run import run_verdict
@@ -161,13 +162,23 @@ def test_the_efficiency_that_is_shown_is_of_the_step_that_it_names(run: RunAnaly
     assert "| `efficiency` | of the steps as profiled" in reference and "show `as_run.efficiency`" in reference
 
 
-def test_a_share_is_of_the_step_that_is_named_beside_it(run: RunAnalysis) -> None:
-    """*25.3 ms a step, 18.1%* was of the 140.0 ms of profiled steps below *as run a step takes 106.3 ms*."""
+def test_a_share_is_of_the_step_that_is_named_beside_it_and_all_are_of_one(run: RunAnalysis) -> None:
+    """*25.3 ms a step, 18.1%* was of the 140.0 ms of profiled steps below *as run a step takes 106.3 ms*.
+
+    *12.4% of the 383.0 ms mean profiled step* stood above *8.7% of the profiled step*, of 338.2 ms.
+    """
     found = following(run.findings)
     assert found, "these traces have findings"
     step = step_as_run(run)[0].value
+    basis = next(one.ms / one.fraction for one in run.findings if one.ms and one.fraction)
+    others = 0
     for one in found:
         assert one.ms is not None and one.fraction is not None
+        if one.ms / one.fraction != pytest.approx(basis, rel=0.01):
+            share = f", {percent(one.ms / basis)}"
+            assert f"{share}:" in line(one, run).replace(". ", ": ") and share in todo(one, run)
+            others += one in listed(run)
+            continue
         of_it = one.ms / one.fraction
         profiled = of_it == pytest.approx(step, rel=0.01)  # else it is of steps with and without the cause
         of_all = any(row.name == NOT_IN_STEPS for row in one.evidence)  # the job's own other steps among them
@@ -177,8 +188,18 @@ def test_a_share_is_of_the_step_that_is_named_beside_it(run: RunAnalysis) -> Non
         share = f", {percent(one.fraction)}" + ("" if of_job else f" of the {whole}")
         assert share in line(one, run) and share in todo(one, run)
         assert share in shown(run) or one not in listed(run)  # little launching is said where nothing else is
+    told = basis_sentence(run, listed(run))
+    assert bool(told) == bool(others) and (f"All shares are of the {milliseconds(basis)} " in shown(run)) == bool(
+        others
+    )
     table = findings_table(run)
-    at = [column.key for column in table.columns].index("of_step")
+    keys = [column.key for column in table.columns]
+    at, costs, shares = (keys.index(key) for key in ("of_step", "gain_ms", "fraction"))
+    for row in table.rows:
+        ms, share_of_it = row[costs], row[shares]
+        if isinstance(ms, float) and isinstance(share_of_it, float):
+            assert ms / share_of_it == pytest.approx(basis, rel=0.011)
+    assert len({row[at] for row in table.rows} - {None}) <= 1
     assert {row[at] for row in table.rows} - {None} <= {"without recording", "mean profiled", "mean", "as run"}
 
 
@@ -200,9 +221,12 @@ def test_what_all_steps_tell_is_a_share_of_their_mean(run: RunAnalysis) -> None:
     row = EvidenceRow(kind="figure", name=STEADY_STEPS, ms=1.1 * own)
     late = Finding(code="host_stall", rank=1, ms=0.11 * own, low_ms=0.1 * own, high_ms=0.12 * own, fraction=0.1,
                    backed="measured", evidence=(row,))  # fmt: skip
+    run = msgspec.structs.replace(run, findings=[late])
     assert f", 10.0% of the {milliseconds(1.1 * own)} mean step" in line(late, run)
     same = msgspec.structs.replace(late, ms=0.1 * own)
-    assert ", 10.0%: " in line(same, run), "the mean one is as long as the one that is told"
+    assert ", 10.0%: " in line(same, msgspec.structs.replace(run, findings=[same])), (
+        "the mean one is as long as the one that is told"
+    )
 
 
 def test_shares_of_what_is_priced_by_profiled_steps_say_so_where_nothing_is_replayed(tmp_path: Path) -> None:

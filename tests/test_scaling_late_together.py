@@ -12,7 +12,8 @@ from scalescope.report.text.late.rank import late_rank
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.predict import open_as_run
-from scalescope.scaling.finding.finding import Finding
+from scalescope.scaling.finding.finding import AlsoLate, Finding, Order
+from scalescope.scaling.findings.beside_untold import without_untold
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.found import as_whatif
@@ -23,6 +24,7 @@ from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.sources import find_sources
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
+from tests.report_samples import run_answer
 from tests.test_scaling_findings import analysed, found
 
 DATA = Path(__file__).parent / "data"
@@ -170,3 +172,33 @@ def test_answers_of_before_are_read_as_they_were() -> None:
     raw = {"code": "own_work", "rank": 1, "ms": 1.0, "low_ms": 0.5, "high_ms": 1.5, "backed": "replay"}
     old = msgspec.convert(raw, Finding)
     assert (old.ranks, old.also_late) == ((), None)
+
+
+@pytest.mark.parametrize(("order", "alone_ms"), [("together", 24.1), ("after", 24.1), ("first", 0.0)])
+def test_no_rank_is_to_be_mended_too_of_which_nothing_is_told(order: Order, alone_ms: float) -> None:
+    """*46.9 ms, 10.7% if rank 1 is mended, too* stood where waits for cores of both ranks were all that was told."""
+    also = AlsoLate(ranks=(1,), order=order, alone_ms=alone_ms, together_ms=80.8)
+    work = Finding(code="own_work", rank=0, ms=46.9, low_ms=40.5, high_ms=92.1, fraction=0.107, also_late=also,
+                   backed="replay", remedy=None)  # fmt: skip
+    starved = Finding(code="host_starved", ms=250.2, low_ms=163.1, high_ms=266.8, fraction=0.554, backed="measured",
+                      remedy=None)  # fmt: skip
+    _, alone = without_untold([starved, work])
+    assert alone.also_late is None and "rank 1" not in line(alone)
+    if order == "first":
+        assert alone.ms == 46.9, "the latest costs what it does, whatever is late behind it"
+    else:
+        assert (alone.ms, alone.low_ms, alone.high_ms) == pytest.approx((24.1, 20.8, 47.3), abs=0.05)
+        assert alone.fraction == pytest.approx(0.107 * 24.1 / 46.9)
+    named = [starved, work, msgspec.structs.replace(starved, code="host_stall", rank=1, ms=30.0)]
+    assert without_untold(named) == named
+    nothing = msgspec.structs.replace(also, order="together", alone_ms=0.0)
+    _, hidden = without_untold([starved, msgspec.structs.replace(work, also_late=nothing)])
+    words = line(hidden)
+    assert "mended, too" not in words and "if rank 1, of whose lateness nothing tells the cause, is in time" in words
+    assert run_verdict_of(hidden).count("rank 1") == 1
+
+
+def run_verdict_of(one: Finding) -> str:
+    run = run_answer("r", 2)
+    run.findings = [one]
+    return run_verdict(run).headline

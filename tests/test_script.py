@@ -407,3 +407,18 @@ def test_where_rank_0_is_told_no_samples_another_ranks_are_no_batches(tmp_path: 
     facts = run.read_facts()
     assert facts is not None and facts.counts_batches and not facts.samples_by_rank
     assert [row.samples_per_s for row in run.read_steps()] == pytest.approx([20.0] * 3)
+
+
+@pytest.mark.parametrize(("told", "kept"), [({}, (None, None)), ({"precision": "fp32", "parameters": 9}, ("fp32", 9))])
+def test_a_run_states_no_precision_and_no_parameters_that_its_script_did_not_tell(
+    told: dict[str, object], kept: tuple[str | None, int | None], tmp_path: Path
+) -> None:
+    """Scripts in fp32 read `precision: bf16` and `parameters: 0` as facts of theirs."""
+    config, text = script_config("plain", {**told, "runs": tmp_path, "name": "plain", "logger": "none"})
+    membership = Membership(0, 1, "torchrun", "gloo", torch.device("cpu"), torch.distributed.HashStore())
+    recorder = RunRecorder(config, text, membership, describe(0, membership.device), lambda _: "steady", lambda _: None)
+    recorder.take([Message(0, [Lap(step, 100.0, 1.0) for step in range(3)], ended=True)])
+    recorder.end("done", None)
+    facts = RunFolder(tmp_path / "plain").read_facts()
+    assert facts is not None and (facts.precision, facts.parameters) == kept
+    assert isinstance(facts.job, tuple)  # which studies tell jobs by

@@ -6,6 +6,13 @@ from pathlib import Path
 import pytest
 
 from scalescope.cli import front_door
+from scalescope.report.panels.whatif import replay_panel
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import Replay, RunAnalysis
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.whatif.prediction import Prediction, WhatIf
+from tests.gloo_traces import GlooJob
+from tests.report_samples import run_with_steps
 
 DATA = Path(__file__).parent / "data"
 
@@ -88,3 +95,44 @@ def test_where_nothing_costs_the_step_that_is_a_sentence_and_no_table(capsys: py
     said = capsys.readouterr().out
     assert "there is nothing to take out." in said and "asked for" not in said, "one rank has no links to try"
     assert "95%" not in said and "–" not in said and len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("asked", [[], ["--no-straggler", "1"]])
+def test_changes_are_of_the_step_as_run_which_is_told_first_with_the_recorded_one_beside_it(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It began with the traced step of 296.2 ms, and took its changes off one of 292.7 that nothing named."""
+    job = GlooJob()
+    for number in range(22, 32):
+        job.step(number)
+        job.compute(30.0, calls=10)
+        job.sleep(1, 12.0)
+        job.compute(30.0 + number % 3, "aten::gelu", calls=10)
+        job.all_reduce(2.0)
+    folder = run_with_steps(tmp_path / "run", job.write(tmp_path / "traces"), 74.0, 76.0)
+    (told,) = analyze([folder], write=False)
+    assert isinstance(told, RunAnalysis) and told.as_run is not None and told.replay is not None
+    own = told.as_run.step_ms or 0.0
+    assert abs(told.replay.traced_ms - own) > 0.5, "else the two are one length"
+    assert front_door.main(["whatif", str(folder), *asked, "--json", str(tmp_path / "out.json")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    recorded_ms = f"the recorded one of {told.replay.traced_ms:.1f} ms replays in "
+    assert f"the step takes {own:.1f} ms as run, of which all changes are; {recorded_ms}" in said
+    (answer,) = json.loads((tmp_path / "out.json").read_text())
+    first = answer["predictions"][0]
+    assert (answer["step_ms"], answer["of"]) == (pytest.approx(own), "as_run")
+    assert first["step_ms"] == pytest.approx(own + first["change_ms"])
+    assert first["fraction"] == pytest.approx(first["change_ms"] / own)
+    if not asked:  # … as an analysis tells it
+        assert first["fraction"] == pytest.approx(-(told.findings[0].fraction or 0.0))
+
+
+def test_a_step_that_is_none_of_the_job_s_is_named_beside_the_job_s_own() -> None:
+    replay = Replay(traced_ms=394.2, replayed_ms=394.2, error=0.0, unexplained_ms=0.0, faithful=True)
+    change = Prediction(change=Change(), what="without x", step_ms=310.0, change_ms=-28.2)
+    answer = WhatIf(name="both", replay=replay, step_ms=338.2, of="without_recording", own_ms=304.9,
+                    predictions=[change])  # fmt: skip
+    assert replay_panel(answer).sentence == (
+        "both: the job's own steps take 304.9 ms, the profiled ones 338.2 ms without recording, of which all changes "
+        "are; the recorded one of 394.2 ms replays in 394.2 ms (0.00% off)."
+    )

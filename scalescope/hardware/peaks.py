@@ -16,6 +16,10 @@ _AMD = "AMD's product page"
 _TRACELENS = "AMD-AGI/TraceLens, TraceLens/Agent/Analysis/utils/arch"
 
 
+#: Whose peak a step's products are measured by where nobody tells what they run in.
+USUAL_PRECISION = "bf16"
+
+
 @dataclass(frozen=True)
 class Achievable:
     """What the vendor itself reaches in matrix products, TFLOP/s: the data sheet's figures stand beside it."""

@@ -122,8 +122,8 @@ class TrainFacts(msgspec.Struct, frozen=True):
 
     model: str
     strategy: str
-    precision: str
-    parameters: int
+    precision: str | None  # None: a script did not tell, and none is guessed; so of `parameters`
+    parameters: int | None
     flops_per_sample: float
     flops_formula: str
     samples_per_rank_step: int  # rounded where ranks differ
@@ -149,10 +149,10 @@ class TrainFacts(msgspec.Struct, frozen=True):
         return (
             self.model,
             self.strategy,
-            self.precision,
+            self.precision or "",
             "compiled" if self.compiled else "eager",
             # a model of one name may be built in several sizes
-            f"{self.parameters / 1e6:.4g}M parameters",
+            f"{(self.parameters or 0) / 1e6:.4g}M parameters",
             f"{self.flops_per_sample / 1e9:.4g} GFLOP a sample",
         )
 

@@ -13,7 +13,8 @@ from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
 from scalescope.report.text.beside import beside_sentences
 from scalescope.report.text.late.together import by_itself, cure_of
-from scalescope.report.text.listed import entries_of, order_sentence
+from scalescope.report.text.listed import entries_of, listed, order_sentence
+from scalescope.report.text.of_step import basis_sentence
 from scalescope.report.text.recurring import recurring_advice, recurring_clause, with_doing
 from scalescope.report.text.scaling.factors import cores_sentence
 from scalescope.report.verdict.run import run_verdict
@@ -91,7 +92,7 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
 
 def _listed(run: RunAnalysis) -> Iterator[str]:
     """Yield what costs the step, most costly first, with what to do about it; steps that recur in their place."""
-    if line := order_sentence(run):
+    for line in filter(None, (basis_sentence(run, listed(run)), order_sentence(run))):
         yield escaped(line)
         yield ""
     for number, one in enumerate(entries_of(run), 1):

@@ -95,8 +95,9 @@ class Bars:
     notes: list[str] = field(default_factory=list)
 
 
-#: By what a card has its colour: a series by its efficiency, a run by what its step loses, a sweep by its links.
-JudgedBy = Literal["efficiency", "step", "links"]
+#: By what a card has its colour: a series by its efficiency, a run by what its step loses, by itself or beside a
+#: reference, a sweep by its links.
+JudgedBy = Literal["efficiency", "step", "reference", "links"]
 #: So many figures stand before a card's sentence; the others are folded.
 _LEADING = 3
 

@@ -44,7 +44,7 @@ class Verdict:
     A terminal shows the notes after the tables. A page folds them, but for `cautions`, which are among them or the
     sentences: what the headline must not be read without. `begins_on`: on which rank the advice begins, where it is for
     one alone. `command`: what does what the advice says, to be pasted into a shell. `whose`: the job that the
-    headline begins with, which a page sets above it.
+    headline begins with, which a page sets above it. `is_beside`: the level is of a run beside its reference.
     """
 
     subject: str
@@ -57,6 +57,7 @@ class Verdict:
     begins_on: int | None = None
     command: str = ""
     whose: str = ""
+    is_beside: bool = False
 
     @property
     def advice_title(self) -> str:

@@ -66,6 +66,7 @@ def analyze_against(
         is_sure,
         tells_where,
     )
+    from scalescope.scaling.windows.add import draw_anew
 
     here = explain_windows(run, jobs, executor, for_replay=True)
     good = [explain_windows(path, jobs, executor, for_replay=True) for path in references]
@@ -93,6 +94,8 @@ def analyze_against(
         if untold and not is_not_in_reference(found.findings[0]):
             found.findings = with_its_own_first(found)
             found.advice = advice_of(found.findings)
+        if first and (found.findings[0].code, found.findings[0].rank) != (first[0].code, first[0].rank):
+            draw_anew(here)
     return found
 
 

@@ -6,15 +6,17 @@ rank 1's sleep, and a list of changes that has faster links first, would contrad
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.as_run.of_job import is_step_of_job, tell_step_of_job
+from scalescope.scaling.as_run.step import is_known_as_run, step_as_run
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target
-from scalescope.scaling.replay.whatif.prediction import NothingFound, Prediction, WhatIf
+from scalescope.scaling.replay.whatif.prediction import ChangedStep, NothingFound, Prediction, WhatIf
 from scalescope.scaling.run import explain_run
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 
 def without_found(target: Target, step_ms: float | None = None) -> WhatIf:
@@ -26,6 +28,7 @@ def without_found(target: Target, step_ms: float | None = None) -> WhatIf:
     given = given_steps([step_ms] if step_ms is not None else [], [target.path]).get(target.path)
     explained = explain_run(target.path, for_replay=True)
     add_findings(target.path, [explained.analysis], [], explained.records, None, given, explained.host)
+    tell_step_of_job(explained.analysis)
     gradients = any(one.gradients for one in explained.records.values())
     return as_whatif(target.name, explained.analysis, gradients=gradients)
 
@@ -38,9 +41,9 @@ def as_whatif(name: str, analysis: RunAnalysis, *, gradients: bool = False) -> W
     if analysis.replay is None:
         why = next((f": {reason}" for reason in analysis.quality.reasons if analysis.quality.verdict == "unusable"), "")
         raise UserError(analysis.unpriced.text if analysis.unpriced is not None else f"{name} is not replayed{why}")
-    step = step_as_run(analysis)[0].value
+    step, of, own = _changed_step(analysis)
     if analysis.unpriced is not None:
-        return WhatIf(name=name, replay=analysis.replay, step_ms=step, unpriced=analysis.unpriced)
+        return WhatIf(name=name, replay=analysis.replay, step_ms=step, of=of, own_ms=own, unpriced=analysis.unpriced)
     every = [one for one in analysis.findings if one.code != "nothing"]
     found = [one for one in told_of(analysis) if one.code != "nothing"] or every  # as they are listed, if any is
     nothing = None
@@ -50,9 +53,25 @@ def as_whatif(name: str, analysis: RunAnalysis, *, gradients: bool = False) -> W
         name=name,
         replay=analysis.replay,
         step_ms=step,
+        of=of,
+        own_ms=own,
         predictions=[_prediction(one, step) for one in found],
         nothing_found=nothing,
     )
+
+
+def _changed_step(analysis: RunAnalysis) -> tuple[float, ChangedStep, float | None]:
+    """Return the step that costs are told of, ms, which one it is, and the job's own where it is another: as an
+    analysis has them.
+    """
+    told, parts = analysis.as_run, step_as_run(analysis)[0].value
+    if told is None or told.step_ms is None or not is_known_as_run(analysis):
+        return parts, "as_profiled", told.step_ms if told is not None else None
+    if told.source == "range" and told.replayed_ms is None:
+        return parts, "likely", None
+    if is_step_of_job(told) or not is_doubtful(analysis):
+        return told.step_ms, "as_run", None
+    return parts, "without_recording", told.step_ms
 
 
 def _of_ranks(finding: Finding) -> str:

@@ -29,9 +29,9 @@ class ScriptConfig:
     tokens_per_sample: int | None = key()
     flops_per_sample: float | None = key()
     flops_formula: str = key()
-    parameters: int = key()
+    parameters: int | None = key()
     strategy: str = key()
-    precision: str = key()
+    precision: str | None = key()
     first_step: int = key()
     warmup_steps: int = key()
     logger: dict[str, Any] = key()
@@ -51,7 +51,7 @@ class ScriptConfig:
             warmup_steps=COUNT_OR_NONE,
             timeout_s=SECONDS,
         )
-        if self.precision not in ("fp32", "tf32", "bf16", "fp16", "fp8"):
+        if self.precision not in (None, "fp32", "tf32", "bf16", "fp16", "fp8"):
             raise UserError(f"profile_steps: precision={self.precision}: choose one of fp32, tf32, bf16, fp16, fp8")
         if self.profiler.wait is None or self.profiler.wait < 1:
             raise UserError("profile_steps: wait must be at least 1: the first step tells where the script runs")

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from scalescope.hardware.detect import versions
 from scalescope.hardware.doctor import topology
-from scalescope.hardware.peaks import find_peak
+from scalescope.hardware.peaks import USUAL_PRECISION, find_peak
 from scalescope.launch.sinks import open_sinks
 from scalescope.records.environment import capture
 from scalescope.records.errors import UserError
@@ -283,9 +283,10 @@ def _ceilings(config: ScriptConfig, device: Device) -> Ceilings:
     peak = find_peak(device.name) if config.flops_per_sample and device.kind != "cpu" else None
     if peak is None:
         return Ceilings()
+    precision = config.precision or USUAL_PRECISION  # MFU says over which peak it is, whatever the step runs in
     return Ceilings(
-        peak_tflops=peak.tflops(config.precision),
-        peak_dtype=config.precision,
+        peak_tflops=peak.tflops(precision),
+        peak_dtype=precision,
         peak_source=peak.source,
         memory_tb_s=peak.memory_tb_s,
         link_gb_s=peak.link_gb_s,

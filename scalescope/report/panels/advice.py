@@ -16,7 +16,7 @@ from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.late.loading import of_one_rank
 from scalescope.report.text.late.together import by_itself, cure_of, whose
 from scalescope.report.text.listed import listed, order_sentence
-from scalescope.report.text.of_step import of_step
+from scalescope.report.text.of_step import basis_sentence, with_one_basis
 from scalescope.report.text.recurring import (
     doing_of,
     recurring_advice,
@@ -49,7 +49,8 @@ def findings_table(run: RunAnalysis) -> Table:
     """
     findings = told_of(run)
     at, recurring = place(findings, run), run.recurring
-    which = [of_step(run, one) if one.fraction is not None else None for one in findings]
+    based = [with_one_basis(run, one) for one in findings]
+    which = [step if one.fraction is not None else None for one, step in based]
     other = any(which) or at is not None
     columns = [
         Column("what", "what"),
@@ -64,10 +65,10 @@ def findings_table(run: RunAnalysis) -> Table:
     ]
     rows: list[list[Cell]] = [
         [finding_text.name(one), rank_numbers(one.ranks) or one.rank, finding_text.because(one), one.ms,
-         _interval(one), one.fraction,
+         _interval(one), of_one.fraction,
          *([None if step is None else step or "as run"] if other else []),
          f"{cure_of(one)}{by_itself(one)}" if one.remedy is not None else None, finding_text.todo_elsewhere(one)]
-        for one, step in zip(findings, which, strict=True)
+        for one, (of_one, _), step in zip(findings, based, which, strict=True)
     ]  # fmt: skip
     if at is not None and recurring is not None:
         rows.insert(at, _recurring_row(recurring))
@@ -250,7 +251,7 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
     if first is not None and is_late(first) and not (rows or again):
         parts = [*telling[:1], doubt, *telling[1:]]  # of what all steps tell the profiled ones are no doubt
     by = order_sentence(answer)
-    text = " ".join(filter(None, [*parts, by]))
+    text = " ".join(filter(None, [*parts, basis_sentence(answer, listed(answer)), by]))
     table = findings_table(answer)
     order = _BY_COST if len(table.rows) > 1 and not by else ""
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""

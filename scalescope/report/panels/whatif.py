@@ -21,10 +21,8 @@ def replay_panel(answer: WhatIf) -> Panel:
     """Return the panel of one run's predictions."""
     replay = answer.replay
     held = "" if replay.faithful else "That is too far off: nothing is predicted. "
-    sentence = (
-        f"{_untold(answer.predictions)}{answer.name}: the traced step of {milliseconds(replay.traced_ms)} replays in "
-        f"{milliseconds(replay.replayed_ms)} ({percent(abs(replay.error), 2)} off). {held}"
-    ).rstrip()
+    replays = f"replays in {milliseconds(replay.replayed_ms)} ({percent(abs(replay.error), 2)} off)"
+    sentence = f"{_untold(answer.predictions)}{answer.name}: {_steps(answer)} {replays}. {held}".rstrip()
     if not answer.predictions:
         return Panel(f"whatif-{answer.name}", "", f"{sentence} {_why_none(answer)}".rstrip(), Table(_COLUMNS, []))
     reasons = "; ".join(dict.fromkeys(one.reason for one in answer.predictions if one.reason))
@@ -35,6 +33,22 @@ def replay_panel(answer: WhatIf) -> Panel:
         note="Assumed: " + "; ".join(replay.assumptions) + "." if replay.assumptions else "",
     )
     return Panel(f"whatif-{answer.name}", "What a change would do", sentence, table)
+
+
+def _steps(answer: WhatIf) -> str:
+    """Return which step changes are of, and then the one that was recorded, which is replayed."""
+    traced, step = milliseconds(answer.replay.traced_ms), milliseconds(answer.step_ms)
+    own = milliseconds(answer.own_ms) if answer.own_ms is not None else step
+    of_it = ", of which all changes are" * bool(answer.predictions)
+    beside = f"the job's own steps take {own}"
+    if answer.of == "without_recording":
+        return f"{beside}, the profiled ones {step} without recording{of_it}; the recorded one of {traced}"
+    if answer.of == "as_profiled" or step == traced:
+        if own in (step, traced):
+            return f"the traced step of {traced}"
+        return f"{beside}; the traced one of {traced}{of_it},"
+    usual = "if recording costs what it usually does, " * (answer.of == "likely")
+    return f"{usual}the step takes {step} as run{of_it}; the recorded one of {traced}"
 
 
 def _why_none(answer: WhatIf) -> str:

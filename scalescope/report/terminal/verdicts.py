@@ -10,6 +10,7 @@ from scalescope.report.sentences import Level, Verdict
 from scalescope.report.terminal.console import print_line
 from scalescope.report.text.listed import listed, order_sentence
 from scalescope.report.text.long import with_cause
+from scalescope.report.text.of_step import basis_sentence
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.findings.of_rows.recurring import place
 
@@ -44,7 +45,7 @@ def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> Non
     console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
     findings = listed(run)
     at = place(findings, run)
-    if line := order_sentence(run):
+    for line in filter(None, (basis_sentence(run, findings), order_sentence(run))):
         print_line(console, line, "dim")
     # what the verdict says first comes before all that is priced by such steps; the rows of all steps come before it
     doubtful = (1 if at == 0 else 0) if unsteady and findings else None

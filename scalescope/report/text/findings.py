@@ -266,7 +266,7 @@ def headline(
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         size = up_to(finding) if beside else cost(finding)
         return f"{with_cause(f'{nobody}{subject(finding)} may cost {size} {whole}, or nothing', because(finding))}."
-    if (also := finding.also_late) is not None and also.order == "together":
+    if (also := finding.also_late) is not None and also.order == "together" and also.is_told:
         return (
             f"{with_the_others(finding)} cost {cost_together(finding, also)} {whole} together; {subject(finding)}: "
             f"{because(finding)}."

@@ -1,5 +1,9 @@
 """A finding's share of the step, and of which step that is where it is another than the one that is told first."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.of_job import SAME, interval_of_job, is_step_of_job
@@ -85,16 +89,44 @@ def shared_step_ms(run: RunAnalysis, finding: Finding) -> float | None:
     return None if of_step(run, finding) else told.step_ms
 
 
+def with_one_basis(run: RunAnalysis, finding: Finding) -> tuple[Finding, str]:
+    """Return a finding with its share as one of the step that the first finding's is of, and which that is: see
+    `of_step`. Shares of two lengths in one list are read as those of one.
+    """
+    first = next((one for one in run.findings if one.ms and one.fraction), None)
+    own_ms = finding.ms / finding.fraction if finding.ms and finding.fraction else None
+    if first is None or first.ms is None or not first.fraction or own_ms is None or finding.ms is None:
+        return finding, of_step(run, finding)
+    basis_ms, listed = first.ms / first.fraction, {(one.code, one.rank) for one in run.findings}
+    if abs(own_ms - basis_ms) <= SAME * basis_ms or (finding.code, finding.rank) not in listed:
+        return finding, of_step(run, finding)
+    return msgspec.structs.replace(finding, fraction=finding.ms / basis_ms), of_step(run, first)
+
+
+def basis_sentence(run: RunAnalysis, findings: Sequence[Finding]) -> str:
+    """Return of which step all shares of a list are, where some of these findings are known as those of others."""
+    told = [(one, *with_one_basis(run, one)) for one in findings if one.fraction]
+    which = next((step for one, based, step in told if based is not one), None)
+    first = next((one for one in run.findings if one.ms and one.fraction), None)
+    if which is None or first is None or not first.ms or not first.fraction:
+        return ""
+    length = milliseconds(first.ms / first.fraction)
+    step = f"{length} {which} step" if which in (_MEAN, _MEAN_PROFILED) else f"{length} step {which or 'as run'}"
+    return f"All shares are of the {step}."
+
+
 def share(finding: Finding, run: RunAnalysis | None) -> str:
-    """Return a finding's share of its step after a comma: `, 4.5%`, `, 18.1% of the profiled step`, `, 47.7% of the
-    157.8 ms mean step`, `, 6.8% of the 207.4 ms mean profiled step`.
+    """Return a finding's share of the step that the first finding's is of, after a comma: `, 4.5%`, `, 18.1% of the
+    profiled step`, `, 47.7% of the 157.8 ms mean step`, `, 6.8% of the 207.4 ms mean profiled step`. Of another step
+    than its own it is told without which one that is, since the first one's says so.
 
     "" without any.
     """
     if finding.fraction is None:
         return ""
-    told, which = f", {_shares(finding)}", of_step(run, finding) if run is not None else ""
-    if not which or not finding.fraction or finding.ms is None:
+    based, which = with_one_basis(run, finding) if run is not None else (finding, "")
+    told = f", {_shares(based)}"
+    if based is not finding or not which or not finding.fraction or finding.ms is None:
         return told
     if which == _MEAN:
         return f"{told} of the {mean_step(finding.ms / finding.fraction, known=is_told_mean(run, finding))}"

@@ -33,7 +33,9 @@ def drawings_of(data: ReportData) -> list[Drawing]:
                 Drawing(
                     f"timeline-{len(found)}",
                     run_label(run),
-                    timeline_sentence(run.timeline, max((one.steps for one in run.ranks), default=0)),
+                    timeline_sentence(
+                        run.timeline, max((one.steps for one in run.ranks), default=0), beside=bool(run.lost)
+                    ),
                     picture(run.timeline, layout, marks),
                     payload(run.timeline, layout, marks),
                     [
@@ -48,9 +50,12 @@ def drawings_of(data: ReportData) -> list[Drawing]:
     return found
 
 
-def timeline_sentence(timeline: StepTimeline, profiled: int = 0) -> str:
-    """Return which step is drawn, of which ranks, and how finely; `profiled`: of how many, where that is told."""
-    which = f"Step {timeline.step}, {_length(timeline)} with recording{_chosen(timeline, profiled)}"
+def timeline_sentence(timeline: StepTimeline, profiled: int = 0, *, beside: bool = False) -> str:
+    """Return which step is drawn, of which ranks, and how finely; `profiled`: of how many, where that is told.
+
+    `beside`: how the run compares with a reference comes before what its own steps tell.
+    """
+    which = f"Step {timeline.step}, {_length(timeline)} with recording{_chosen(timeline, profiled, beside=beside)}"
     count = len(timeline.ranks)
     known = [f"rank {one.rank} {_WHY[why]}" for one in timeline.ranks for why in one.why]
     whose = f"; {listing(known)}" if known else ""
@@ -64,23 +69,24 @@ def timeline_sentence(timeline: StepTimeline, profiled: int = 0) -> str:
     return f"{which}. {ranks}.{merged}"
 
 
-def _chosen(timeline: StepTimeline, profiled: int) -> str:
+def _chosen(timeline: StepTimeline, profiled: int, *, beside: bool) -> str:
     """Return why this step is drawn: it shows what is told first, where not every step does, or is like most."""
     of = f"{timeline.steps} steps that all ranks recorded whole"
+    first = f"told first{' of its own steps' * beside}"
     if timeline.steps == MOST_STEPS < profiled:  # later ones are as whole, and none of these
         of = f"the first {MOST_STEPS} of the {profiled} profiled steps"
     if timeline.steps == 1:
         return ", the only one to choose from"
     if timeline.shows in ("recurring", "some_steps"):
-        what = "what is told first, which is in some steps alone"
+        what = f"what is {first}, which is in some steps alone"
         if timeline.every is not None:
-            what = f"what makes every {ordinal(timeline.every)} step longer, which is told first"
+            what = f"what makes every {ordinal(timeline.every)} step longer, which is {first}"
         like = f"{timeline.like_it or 1} of {of} {'do' if (timeline.like_it or 1) > 1 else 'does'}"
         mean = "" if _are_alike(timeline) else ", in the mean of the ranks"
         median = f"the median of all is {milliseconds(timeline.median_ms)}{mean}"
         return f", is drawn since it shows {what}: {like}; {median}"
     nearest = f": of {of}, the nearest to their median{_off(timeline)}"
-    return f"{nearest}, in a window that shows what is told first" if timeline.shows == "some_windows" else nearest
+    return f"{nearest}, in a window that shows what is {first}" if timeline.shows == "some_windows" else nearest
 
 
 #: Ranks' steps that differ by no more are one length.

@@ -21,6 +21,7 @@ _SHADES = {
     kinds.NORMALISATION: category(4),
     kinds.LOSS: category(3),
     kinds.EMBEDDING: category(0),
+    kinds.SORTING: category(2),
     kinds.ELEMENTWISE: "var(--part-compute-more-work)",
     kinds.TRANSFORMS: category(1),
     kinds.COPIES: "var(--ideal)",

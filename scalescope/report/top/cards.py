@@ -31,7 +31,7 @@ def cards_of(data: ReportData) -> list[Card]:
     """Return a card a series of a study, else a card a run; then the sweep's and the scorecard's; never none."""
     study = data.study
     if study is None:
-        cards = [Card(run_verdict(run), _run_figures(run), run_bars(run), judged_by="step") for run in data.answers]
+        cards = [_of_run(run) for run in data.answers]
         cards += [_unanalysed(run) for run in data.runs if run.answer is None]
         if data.sweep:
             cards.append(_of_sweep(sweep_verdict(data.sweep), data))
@@ -51,6 +51,12 @@ def cards_of(data: ReportData) -> list[Card]:
         else:
             cards.append(_of_sweep(verdict, data))
     return cards
+
+
+def _of_run(run: RunAnalysis) -> Card:
+    verdict = run_verdict(run)
+    by: JudgedBy = "reference" if verdict.is_beside else "step"
+    return Card(verdict, _run_figures(run), run_bars(run), judged_by=by)
 
 
 def _of_sweep(verdict: Verdict, data: ReportData) -> Card:

@@ -10,8 +10,10 @@ from scalescope.report.sentences import FAIR, FAIR_LINKS, GOOD, GOOD_LINKS, Leve
 _BOUNDS: dict[JudgedBy, tuple[float, float]] = {
     "efficiency": (GOOD, FAIR),
     "step": (GOOD, FAIR),
+    "reference": (GOOD, FAIR),
     "links": (GOOD_LINKS, FAIR_LINKS),
 }
+_UNKNOWN_BESIDE = "not judged: the machine was unsteady, or what differs from the reference may be noise"
 _UNKNOWN = "not judged: the machine was unsteady, or there is nothing to judge it by"
 
 
@@ -30,7 +32,7 @@ def _meanings(level: Level, cards: Sequence[Card]) -> list[str]:
 def meaning(level: Level, judged_by: JudgedBy) -> str:
     """Return what a colour says, e.g. `70% to 90% scaling efficiency`."""
     if level == "unknown":
-        return _UNKNOWN
+        return _UNKNOWN_BESIDE if judged_by == "reference" else _UNKNOWN
     good, fair = _BOUNDS[judged_by]
     if judged_by == "step":  # of which is told how much may be saved
         least, most = percent(1 - good, 0), percent(1 - fair, 0)
@@ -40,6 +42,13 @@ def meaning(level: Level, judged_by: JudgedBy) -> str:
             "fair": f"more than {least} of the step is lost: {known}",
             "poor": f"more than {most} of the step is lost: {known} with hardly a cause known",
         }[level]
+    if judged_by == "reference":
+        least, most = percent(1 - good, 0), percent(1 - fair, 0)
+        beside = "of the step is lost beside the reference"
+        by = f"{beside}: the step is so much longer, or to causes that the reference has not"
+        return {"good": f"up to {least} {beside}", "fair": f"more than {least} {by}", "poor": f"more than {most} {by}"}[
+            level
+        ]
     what = "scaling efficiency" if judged_by == "efficiency" else "of what the links allow"
     told = {"good": f"{percent(good, 0)} or more", "fair": f"{percent(fair, 0)} to {percent(good, 0)}",
             "poor": f"below {percent(fair, 0)}"}[level]  # fmt: skip

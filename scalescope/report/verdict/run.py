@@ -1,12 +1,11 @@
 """A run's answer in plain sentences: what costs its step most, where the rest goes, what to do. Pure functions."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scalescope.report.advice.first import PROFILE_ALL, best_advice, which_ranks
 from scalescope.report.as_run.given import beside_what_is_allowed, contradiction, instead_of_its_own, not_reached
-from scalescope.report.as_run.shown import is_likely, name_of_shown, named_length_ms, shown_step, step_of_job
+from scalescope.report.as_run.shown import is_likely, name_of_shown, step_of_job
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
@@ -14,12 +13,11 @@ from scalescope.report.drawing.numbers import (
     percent,
     rank_names,
 )
-from scalescope.report.drawing.parts import ALL, Part
+from scalescope.report.drawing.parts import Part
 from scalescope.report.panels.compute_lines import on_cores_clause
 from scalescope.report.panels.lost import beside_cause, lost_clause
 from scalescope.report.replayed import fewer_steps_sentence
 from scalescope.report.sentences import (
-    WORTH_SAYING,
     Level,
     Verdict,
     level_of,
@@ -30,7 +28,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.growing import growing_advice, growing_clause
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
-from scalescope.report.text.of_step import PROFILED, shared_step_ms, step_named
+from scalescope.report.text.of_step import PROFILED, step_named
 from scalescope.report.text.recurring import (
     as_costly_sentence,
     beside_recurring,
@@ -42,7 +40,8 @@ from scalescope.report.text.recurring import (
     recurring_sentence,
 )
 from scalescope.report.text.reference import gone_sentences, reference_sentences
-from scalescope.report.text.unexplained import is_hardly_explained, unexplained_loss
+from scalescope.report.text.unexplained import unexplained_loss
+from scalescope.report.verdict.level import LossOfStep, left_of_step, level_beside, loss_of, worse
 from scalescope.report.verdict.notes import (
     cautions_of,
     quality_sentences,
@@ -62,9 +61,8 @@ from scalescope.report.views import (
 )
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.of_job import is_of_other_length
-from scalescope.scaling.finding.figures import BETWEEN, EXPOSED, IDLE, UNTOLD_WAITS
 from scalescope.scaling.finding.finding import Finding
-from scalescope.scaling.finding.kinds import is_lost_in_noise, is_of_steady_steps
+from scalescope.scaling.finding.kinds import is_of_steady_steps
 from scalescope.scaling.finding.order import weight
 from scalescope.scaling.findings.of_rows.recurring import cost_as_much, lead_before_launching, leads
 from scalescope.scaling.verdicts.reference import is_not_in_reference
@@ -111,31 +109,6 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     )
 
 
-@dataclass(frozen=True)
-class _Loss:
-    """Where the mean step goes."""
-
-    step_ms: float
-    compute_ms: float
-    lost: Sequence[tuple[Part, float]]  # the other parts of which there is any, ms, largest first
-    told_ms: float  # the step that is named: the job's own, where these are that one as far as is known
-
-    @property
-    def compute(self) -> float:
-        """Its share of the step."""
-        return self.compute_ms / self.step_ms if self.step_ms else 0.0
-
-    @property
-    def ms(self) -> float:
-        """All that is not compute."""
-        return self.step_ms - self.compute_ms
-
-    @property
-    def parts(self) -> list[str]:
-        """What of it is worth saying, in words."""
-        return [f"{milliseconds(ms)} {part.name}" for part, ms in self.lost if ms >= WORTH_SAYING * self.ms]
-
-
 @dataclass
 class _Told:
     """What is told of a run, but for its name and the notes; each further thing that is known of it changes this."""
@@ -146,6 +119,7 @@ class _Told:
     advice: str = ""
     has_lead: bool = False  # what the findings leave unexplained comes first
     begins_on: int | None = None  # see Verdict
+    is_beside: bool = False  # see Verdict
 
 
 def _step_verdict(run: RunAnalysis) -> Verdict:
@@ -172,12 +146,13 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             *cautions_of([run]),
         ),
         told.begins_on,
+        is_beside=told.is_beside,
     )
 
 
 def _of_parts(run: RunAnalysis) -> _Told:
     """Return what is told of a run whose traces say where its time goes."""
-    loss = _loss(run)
+    loss = loss_of(run)
     unseen = _unseen_wait(run, loss.lost)
     if run.findings and not (unseen and _is_outweighed(run.findings[0], loss.lost[0][1])):
         unseen = ""
@@ -187,11 +162,11 @@ def _of_parts(run: RunAnalysis) -> _Told:
     _add_windows(run, told)
     unprofiled = bool(run.lost) and run.lost[0].from_measured_ms is not None
     if not unprofiled:
-        _add_lost(run, told)
+        _add_lost(run, told, loss)
     doubt = _add_doubt(run, told)
     apart = unprofiled and (run.growing is not None or (run.recurring is not None and leads(run)))
     if unprofiled and not apart:  # how steps without a profiler compare is in no doubt for the profiled ones
-        _add_lost(run, told)
+        _add_lost(run, told, loss)
     elif apart and _has_a_cause_of_its_own(run, told):
         told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}."
     _add_rows(run, told, doubt=doubt)
@@ -202,14 +177,6 @@ def _of_parts(run: RunAnalysis) -> _Told:
         told.explained.append(lengths)
     _add_advice(run, told, loss, unseen=bool(unseen))
     return told
-
-
-def _loss(run: RunAnalysis) -> _Loss:
-    ranks = shown_step(run)
-    window = statistics.fmean(rank.window_ms for rank in ranks)
-    means = [(part, statistics.fmean(rank.part_ms(part.key) for rank in ranks)) for part in ALL]
-    lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
-    return _Loss(window, means[0][1], lost, named_length_ms(run, window))
 
 
 def _which(run: RunAnalysis) -> str:
@@ -226,14 +193,14 @@ def _is_beyond_the_job_s(run: RunAnalysis) -> bool:
     return own is not None and any(one.at_least and (one.ms or 0.0) >= own for one in run.findings[:1])
 
 
-def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:
+def _share_of_compute(run: RunAnalysis, loss: LossOfStep) -> str:
     # parts that add up to another length are told of the steps that have it
     which = _which(run) or PROFILED * is_of_other_length(run.as_run)
     share = f"{percent(loss.compute)} of the {step_named(loss.told_ms, which)} is compute{on_cores_clause(run)}"
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
 
-def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
+def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
     """Return what is told first where findings say what costs the step."""
     share, found = _share_of_compute(run, loss), loss.parts
     shares = f"{share}; {listing(found)}." if found else f"{share}."
@@ -248,37 +215,15 @@ def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
     explained += [first.doubtful] if first.doubtful else rare_sentences(run)
     unexplained = lead or first.is_otherwise
     recurs_ms = longer_for_long_ones_ms(run) if is_told(run) else 0.0  # … and has its cause
-    level: Level = level_of(loss.compute if unexplained else _left(run, loss, recurs_ms))
+    level: Level = level_of(loss.compute if unexplained else left_of_step(run, loss, recurs_ms))
     if run.findings[0].ms is not None:  # what is named is not all that is lost; where nothing is wrong, none of it is
-        level = _worse(level, "good" if level_of(loss.compute) == "good" else "fair")
+        level = worse(level, "good" if level_of(loss.compute) == "good" else "fair")
     if run.findings[0].code == "profiler_cost":
         level = "unknown"
     return _Told(level, f"{lead}{first.text}", explained, has_lead=bool(lead))
 
 
-def _left(run: RunAnalysis, loss: _Loss, recurs_ms: float) -> float:
-    """Return what share of the step is left beside what was found, which a colour goes by.
-
-    Waits that come and go, and are nobody's doing, are no reason for an alarm; what is lost and hardly explained is.
-    `recurs_ms`: by how much the step is longer for what recurs.
-    """
-    first = run.findings[0]
-    if first.ms is None:
-        bare = any(row.name in (EXPOSED, IDLE, BETWEEN, UNTOLD_WAITS) for row in first.evidence)
-        return loss.compute if bare else 1.0
-    told = [one for one in run.findings if one.ms and not is_lost_in_noise(one)]
-    found = sum(_of_shown(run, one, loss) * weight(one) / (one.ms or 1.0) for one in told)
-    found += recurs_ms / (loss.step_ms or 1.0)
-    return loss.compute if is_hardly_explained(found, 1 - loss.compute) else 1 - found
-
-
-def _of_shown(run: RunAnalysis, finding: Finding, loss: _Loss) -> float:
-    """Return a finding's share of the step that is cut into parts, where it is told as one of the job's own."""
-    of_its_own = finding.fraction if shared_step_ms(run, finding) is None else None
-    return of_its_own or (finding.ms or 0.0) / (loss.step_ms or 1.0)
-
-
-def _by_parts(run: RunAnalysis, loss: _Loss, unseen: str) -> _Told:
+def _by_parts(run: RunAnalysis, loss: LossOfStep, unseen: str) -> _Told:
     """Return what is told first where nothing is found, or where that is little beside what may be `unseen`."""
     found = loss.parts
     explained = [f"That is {listing(found)}."] if found else []
@@ -303,23 +248,25 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
         told.explained.append(recurring_sentence(run, run.recurring))
 
 
-def _add_lost(run: RunAnalysis, told: _Told) -> None:
+def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
     """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
     if run.lost:
-        told.explained[:0] = gone_sentences(run, own=_has_a_cause_of_its_own(run, told))
-        if _has_a_cause_of_its_own(run, told):  # a reference may be several runs: what is said of it fits both
+        by_causes = _has_a_cause_of_its_own(run, told)
+        told.explained[:0] = gone_sentences(run, own=by_causes)
+        if by_causes:
+            # a reference may be several runs: what is said of it fits one and many
             told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_cause(run)}."
         else:
             told.headline = f"{lost_clause(run)}. By its own steps alone: {told.headline}"
         _add_of_lost(run, told)
+        if told.level != "unknown":  # … for reasons that hold beside a reference as well
+            told.level = level_beside(run, loss, by_causes=by_causes)
+        told.is_beside = True
 
 
 def _add_of_lost(run: RunAnalysis, told: _Told) -> None:
     """Say what else is to be known of a run beside its reference."""
     told.explained += reference_sentences(run)
-    loss = run.lost[0]
-    if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
-        told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))
 
 
 def _has_a_cause_of_its_own(run: RunAnalysis, told: _Told) -> bool:
@@ -366,7 +313,7 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
 def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
     """Put first what all steps tell, where the profiled ones are not like them."""
     if run.recurring is not None and leads(run):
-        told.level = _worse(told.level, level_of(left_of_shown(run.recurring)))  # of all steps, whatever those few hold
+        told.level = worse(told.level, level_of(left_of_shown(run.recurring)))  # of all steps, whatever those few hold
         recorded = recorded_sentence(run, run.recurring, "such a one")
         whole = capitalized(told.headline) if doubt else _of_the_profiled(run, told.headline)
         beside = "" if lead_before_launching(run) and not doubt else beside_recurring(run) or whole
@@ -384,15 +331,7 @@ def _of_the_profiled(run: RunAnalysis, told: str) -> str:
     return f"Beside that, {told}" if _which(run) == PROFILED else f"Of the profiled steps: {told}"
 
 
-#: From what is well to what is not; of what is not known, none tells.
-_LEVELS: tuple[Level, ...] = ("unknown", "good", "fair", "poor")
-
-
-def _worse(one: Level, other: Level) -> Level:
-    return max(one, other, key=_LEVELS.index)
-
-
-def _add_advice(run: RunAnalysis, told: _Told, loss: _Loss, *, unseen: bool) -> None:
+def _add_advice(run: RunAnalysis, told: _Told, loss: LossOfStep, *, unseen: bool) -> None:
     advice = f"{remedy_for(loss.lost[0][0], run)}." if loss.lost and 1 - loss.compute > 0.02 else ""
     best = best_advice(run, advice, unseen)
     beyond = told.has_lead and advice and not best.is_remedy

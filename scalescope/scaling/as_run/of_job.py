@@ -18,7 +18,7 @@ from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 #: Of the job's own step: a replayed one that is so near is that one.
 SAME = 0.01
 #: … or, where the two are known no better, one so near: a reader would look for a reason that is not there.
-_NEAR = 0.03
+NEAR = 0.03
 
 
 def tell_step_of_job(run: RunAnalysis) -> None:
@@ -99,7 +99,7 @@ def is_step_of_job(told: AsRun | None) -> bool:
         return True
     beyond = abs(beyond_the_job_ms(told))
     known = math.hypot(interval_of_job(told).half, told.replayed_ms.half) if told.replayed_ms is not None else 0.0
-    return beyond <= max(SAME * told.step_ms, min(known, _NEAR * told.step_ms))
+    return beyond <= max(SAME * told.step_ms, min(known, NEAR * told.step_ms))
 
 
 def is_of_other_length(told: AsRun | None) -> bool:

@@ -70,6 +70,7 @@ class AlsoLate(msgspec.Struct, frozen=True, kw_only=True):
     alone_ms: float  # what mending the finding by itself brings
     together_ms: float  # what mending it and these ranks' causes brings
     alike: bool = False  # these do the same as the finding's rank
+    is_told: bool = True  # what these ranks do is a finding, too
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from scalescope.scaling.finding.order import (
     worth_telling,
 )
 from scalescope.scaling.finding.sizes import as_bound, evened_out
+from scalescope.scaling.findings.beside_untold import without_untold
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.loads_by_turns import with_loads_by_turns, without_turns_of_one
@@ -86,7 +87,7 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
         told = behind_what_is_launched(told)
     told = all_sound(told, _longest_ms(analysis))
     fitted = [_fitted(one, analysis) for one in worth_telling(told, on_cpus=analysis.activity == "cpu")]
-    fitted = led(behind_sure_gains(fitted))
+    fitted = led(behind_sure_gains(without_untold(fitted)))
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)

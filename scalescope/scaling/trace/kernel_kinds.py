@@ -19,6 +19,7 @@ RECURRENT = "recurrent layers"
 NORMALISATION = "normalisation"
 LOSS = "loss and softmax"
 EMBEDDING = "embedding and indexing"
+SORTING = "sorting and searching"
 OPTIMISER = "optimiser"
 COPIES = "copies and casts"
 ELEMENTWISE = "elementwise and reductions"
@@ -33,8 +34,8 @@ MULTIPLYING = (MATMUL, ATTENTION, CONVOLUTION, RECURRENT)
 OF_PLACES = (NORMALISATION, OPTIMISER)
 
 #: In the order in which they are shown.
-KINDS = (MATMUL, ATTENTION, CONVOLUTION, RECURRENT, NORMALISATION, LOSS, EMBEDDING, ELEMENTWISE, TRANSFORMS, COPIES,
-         OPTIMISER, OTHER)  # fmt: skip
+KINDS = (MATMUL, ATTENTION, CONVOLUTION, RECURRENT, NORMALISATION, LOSS, EMBEDDING, SORTING, ELEMENTWISE, TRANSFORMS,
+         COPIES, OPTIMISER, OTHER)  # fmt: skip
 
 
 class Family(NamedTuple):
@@ -172,9 +173,10 @@ OPERATORS = (
                   r"\w*|col2im|im2col"),
     (NORMALISATION, r"\w*(layer|batch|group|instance|rms|weight|localresponse)norm\w*|normexceptdim"),
     (LOSS, r"\w*(softmax|loss|crossentropy|logsumexp|kldiv)\w*"),
+    (SORTING, r"topk|(arg|m)?sort|lexsort|kthvalue|unique\w*|searchsorted|bucketize|isin"),
     (EMBEDDING, r"\w*embedding\w*|(unsafe|unsafemasked)?index(?!er)\w*|gather\w*|scatter\w*|take\w*|put(?!s)\w*"
-                r"|segmentreduce|masked(select|scatter)\w*|nonzero\w*|topk|(arg|m)?sort|kthvalue|unique\w*|bincount"
-                r"|hist(c|ogram\w*)|searchsorted|bucketize|repeatinterleave|onehot|coalesced?|isin"
+                r"|segmentreduce|masked(select|scatter)\w*|nonzero\w*|bincount"
+                r"|hist(c|ogram\w*)|repeatinterleave|onehot|coalesced?"
                 r"|segment\w*(coo|csr)|gather(coo|csr)|moepermute\w*"),
     (MATMUL, r"(add|badd|addb|b|mkl|sparse\w*|grouped|scaled|scaledgrouped|int|hs|s|ssp)?add?mm\w*|b?mm|baddbmm"
              r"|addbmm"

@@ -23,7 +23,10 @@ CURES: dict[Cure, CureText] = {
     ),
     "look_at_rank": CureText(
         "find what launches that on this rank alone",
-        "logging, checks or validation under `if rank == …` inside the step",
+        "what only that rank runs inside the step: logging, checks or validation under `if rank == …`; where it runs "
+        "within the forward or backward pass, a hook that is registered there alone (register_forward_hook, "
+        "register_full_backward_hook, register_comm_hook, a tensor's register_hook). "
+        "profile_steps(…, stacks=True) puts the lines that call it into the trace, and makes recorded steps longer",
     ),
     "same_kernels": CureText(
         "let that rank compute in the precision and layout that the others do",

@@ -120,6 +120,10 @@ COMPILED: dict[Cure, CureText] = {
     ),
 }
 IN_JAX: dict[Cure, CureText] = {
+    "look_at_rank": CureText(
+        "find what launches that on this rank alone",
+        "logging, checks or validation under `if jax.process_index() == …` inside the step",
+    ),
     "name_loading": CureText(
         "load batches ahead, if that is what the hosts do there",
         'with jax.profiler.TraceAnnotation("load batch"): names it in the next trace; batches made by other processes, '

@@ -41,7 +41,12 @@ def provided(finding: Finding) -> str:
     also = finding.also_late
     if also is None or also.order == "first":
         return ""
-    are = f"{rank_list(also.ranks)} {'are' if len(also.ranks) > 1 else 'is'} mended"
+    ranks = rank_list(also.ranks)
+    if not also.is_told:
+        return (
+            f" if {ranks}, of whose lateness nothing tells the cause, {'are' if len(also.ranks) > 1 else 'is'} in time"
+        )
+    are = f"{ranks} {'are' if len(also.ranks) > 1 else 'is'} mended"
     return f" once {are}" if also.order == "after" else f" if {are}, too"
 
 

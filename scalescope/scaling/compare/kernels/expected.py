@@ -11,7 +11,7 @@ between, and nothing in a trace says where. Of other libraries' kernels nobody h
 import re
 from collections.abc import Sequence
 
-from scalescope.hardware.peaks import find_peak
+from scalescope.hardware.peaks import USUAL_PRECISION, find_peak
 from scalescope.scaling.compare.answer import Bound
 from scalescope.scaling.compare.kernels.operators import Call
 from scalescope.scaling.trace import kernel_kinds
@@ -25,7 +25,6 @@ _CONVOLVES = re.compile(r"(?i)conv")
 _LARGE_US = 20.0
 #: Of a call of several kernels the longest says what binds it where it takes most of the time.
 _MOST = 0.9
-_USUAL_PRECISION = "bf16"
 
 
 def bound_of(calls: Sequence[Call]) -> Bound:
@@ -61,6 +60,6 @@ def expected_ratio(bound: Bound, here: str | None, there: str | None, precision:
     elif bound == "communication":
         figures = before.link_gb_s, after.link_gb_s
     else:
-        figures = before.tflops(precision or _USUAL_PRECISION), after.tflops(precision or _USUAL_PRECISION)
+        figures = before.tflops(precision or USUAL_PRECISION), after.tflops(precision or USUAL_PRECISION)
     here_can, there_can = figures
     return here_can / there_can if here_can and there_can else None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from scalescope.hardware.peaks import USUAL_PRECISION
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.as_run.of_job import kinds_of_step
@@ -193,7 +194,8 @@ def _of_peak(scene: Scene) -> Sequence[EvidenceRow]:
     if throughput is not None and throughput.mfu is not None:
         rows.append(EvidenceRow(kind="figure", name="mfu", share=throughput.mfu))
     multiplying = sum(row.ms for row in scene.analysis.kinds if row.kind in MULTIPLYING)
-    peak = scene.peak.tflops(facts.precision) if scene.peak is not None and facts is not None else None
+    precision = facts.precision if facts is not None else None
+    peak = scene.peak.tflops(precision or USUAL_PRECISION) if scene.peak is not None else None
     if facts is not None and facts.flops_per_sample and peak and multiplying:
         flops = facts.hardware_flops_per_sample or facts.flops_per_sample
         reached = flops * facts.samples_per_rank_step / (multiplying / 1e3) / 1e12

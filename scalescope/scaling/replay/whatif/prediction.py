@@ -1,5 +1,7 @@
 """What is predicted of a change, typed."""
 
+from typing import Literal
+
 import msgspec
 
 from scalescope.scaling.answer import Replay
@@ -21,6 +23,11 @@ class Prediction(msgspec.Struct, kw_only=True):
     reason: str | None = None
 
 
+#: Which step changes are of: the job's own, the one that is likeliest to be it, the profiled ones without recording,
+#: where those are others than the job's, or as they were recorded.
+ChangedStep = Literal["as_run", "likely", "without_recording", "as_profiled"]
+
+
 class NothingFound(msgspec.Struct, frozen=True):
     """That each cause was looked for and none costs the step; and what changes that may be asked for have to act on."""
 
@@ -34,6 +41,8 @@ class WhatIf(msgspec.Struct, kw_only=True):
     name: str
     replay: Replay
     step_ms: float  # unchanged: what the predictions' changes are of
+    of: ChangedStep = "as_profiled"  # which step that is
+    own_ms: float | None = None  # the job's own, where changes are of another one
     predictions: list[Prediction] = []
     nothing_found: NothingFound | None = None  # no change was asked for, and there is nothing to take out
     unpriced: Reason | None = None  # no change was asked for, and why what was found has no price

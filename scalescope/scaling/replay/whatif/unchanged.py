@@ -34,6 +34,7 @@ from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
+from scalescope.scaling.replay.whatif.prediction import ChangedStep
 
 #: A replay without changes must be within this of the trace, else nothing is said of changes.
 FAITHFUL = 0.01
@@ -102,6 +103,8 @@ class Unchanged:
         self.cut_by_bucket = False  # the compiled graph is cut where gradient buckets end
         self.longest_ns: float | None = None  # the step as run is known to be no longer
         self.known_ns: Interval | None = None  # the mean of many steps, of which the replayed ones are a few
+        self.of: ChangedStep = "as_profiled"  # which step `base` is of
+        self.job_ms: float | None = None  # what a step of hosts that compute takes by all of the job's own
 
     def take_out(self, recording: Recording) -> Timing:
         """Speak of the step as run from here on: `graph`, `base` and predictions; return when all of it runs.
