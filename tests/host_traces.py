@@ -28,6 +28,7 @@ class HostTrace:
     """Grows a trace along the host's clock. `slow`: so many times as long everything takes that the host does."""
 
     def __init__(self, rank: int = 0, world_size: int = 1, slow: float = 1.0, hip: bool = False) -> None:
+        self.device = "Made-up device"
         self.rank, self.world_size, self.slow = rank, world_size, slow
         self.library = "hip" if hip else "cuda"
         self.events: list[Json] = []
@@ -134,7 +135,7 @@ class HostTrace:
     def json(self) -> Json:
         return {
             "schemaVersion": 1,
-            "deviceProperties": [{"id": self.rank, "name": "Made-up device"}],
+            "deviceProperties": [{"id": self.rank, "name": self.device}],
             "distributedInfo": {"backend": "nccl", "rank": self.rank, "world_size": self.world_size},
             "baseTimeNanoseconds": BASE_NS,
             **({"scalescope": {"collections": self.collections}} if self.collections else {}),

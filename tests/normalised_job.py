@@ -26,8 +26,12 @@ class Norm(nn.Module):
         self.by = {
             "group": self._group, "layer": self._layer, "fused": self._at_once, "batch": self._batch,
             "again": self._group, "exchanged": self._exchanged, "root": self._root, "weights": self._plain,
+            "unscaled": self._unscaled, "modulated": self._modulated,
         }.get(case, self._built_in)  # fmt: skip
         self.weight, self.bias = nn.Parameter(torch.ones(CHANNELS)), nn.Parameter(torch.zeros(CHANNELS))
+        if case in ("unscaled", "modulated"):
+            self.weight.requires_grad_(False), self.bias.requires_grad_(False)
+        self.modulated = nn.Linear(CHANNELS, 2 * CHANNELS) if case == "modulated" else None
         self.mean, self.variance = torch.zeros(1, CHANNELS, 1, 1), torch.ones(1, CHANNELS, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,6 +56,17 @@ class Norm(nn.Module):
         x = x.permute(0, 2, 3, 1)
         mean, deviation = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
         return (self.weight * (x - mean) / (deviation + EPS) + self.bias).permute(0, 3, 1, 2)
+
+    def _unscaled(self, x: Tensor) -> Tensor:
+        """LayerNorm without a weight or a bias."""
+        return (x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, keepdim=True, unbiased=False) + EPS)
+
+    def _modulated(self, x: Tensor) -> Tensor:
+        """The same, scaled and shifted by what another layer makes."""
+        assert self.modulated is not None
+        made: Tensor = self.modulated(x.mean((2, 3)))
+        scale, shift = made.view(len(x), -1, 1, 1).chunk(2, 1)
+        return self._unscaled(x) * (1 + scale) + shift
 
     def _at_once(self, x: Tensor) -> Tensor:
         tokens = x.flatten(2).transpose(1, 2)
@@ -102,6 +117,20 @@ def standardised(x: Tensor) -> Tensor:
     return (x - x.mean((1, 2, 3), keepdim=True)) / torch.sqrt(x.var((1, 2, 3), keepdim=True) + EPS)
 
 
+def compared(case: str, own: Tensor, other: Tensor, images: Tensor) -> Tensor:
+    """Compare an output with another one, as losses do: nothing of it goes on into a layer."""
+    if case == "pearson":
+        apart, off = own - own.mean(), other - other.mean()
+        return (apart * off).mean() / torch.sqrt(apart.square().mean() * off.square().mean() + EPS)
+    if case == "masked":
+        mask = (images > 0.3).float()
+        count = 0.7 * mask.numel()
+        mean = (own * mask).sum() / count
+        spread = ((own - mean).square() * mask).sum() / count
+        return ((own - mean) / torch.sqrt(spread + EPS) * mask + images).square().mean()
+    return (standardised(own) - images).square().mean()
+
+
 def by_hand(parameters: list[nn.Parameter], averages: list[Tensor], moments: list[tuple[Tensor, Tensor]]) -> None:
     """Clip gradients, step as Adam does, and average the weights, operator by operator."""
     with torch.no_grad():
@@ -117,6 +146,16 @@ def by_hand(parameters: list[nn.Parameter], averages: list[Tensor], moments: lis
             average.copy_(0.999 * average + 0.001 * one)
 
 
+def heads(case: str, net: nn.Module, images: Tensor) -> Tensor:
+    """Return the loss of four outputs, each of a layer, and of one more layer behind them."""
+    trunk = net(images)
+    weights = [one for one in net.parameters() if one.dim() == 4]
+    loss = torch.zeros(())
+    for number, weight in enumerate(weights):
+        loss = loss + 1 - compared(case, F.conv2d(trunk, weight, padding=1), trunk.flip(0), images + number)
+    return loss + F.conv2d(trunk, weights[0], padding=1).square().mean()
+
+
 def record(case: str, out: Path) -> None:
     torch.manual_seed(0)
     net = nn.parallel.DistributedDataParallel(nn.Sequential(*(Layer(case) for _ in range(LAYERS))),
@@ -129,6 +168,11 @@ def record(case: str, out: Path) -> None:
         images = torch.rand(BATCH, CHANNELS, SIDE, SIDE)
         if case == "others":  # four views, each standardised by itself
             images = sum((standardised(images + number) for number in range(4)), torch.zeros(()))
+        if case in ("pearson", "masked", "standardised"):
+            heads(case, net, images).backward()
+            for one in parameters:
+                one.grad = None
+            return
         logits = net(images)
         if case != "others":
             logits.square().mean().backward()

@@ -20,7 +20,7 @@ from scalescope.scaling.compare.compare import compare_paths, has_other_kernels
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.finding.figures import DOUBLE_PRECISION
 from scalescope.scaling.finding.finding import Finding
-from scalescope.scaling.findings.computing.double_precision import (
+from scalescope.scaling.findings.computing.wider_numbers import (
     CONVOLVED,
     CONVOLVED_HIGH,
     CONVOLVED_LOW,

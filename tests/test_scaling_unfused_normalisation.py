@@ -25,6 +25,8 @@ RECORDED = Path(__file__).parent / "data" / "normalised"
 #: A normalisation's operators, and the nodes of its backward pass.
 CHAIN = ("mean", "sub", "mul", "mean", "add", "sqrt", "div", "reshape", "mul", "add")
 NODES = ("Add", "Mul", "View", "Div", "Sqrt", "Add", "Mean", "Mul", "Sub", "Mean")
+#: What runs behind the node that scales by a weight.
+OF_WEIGHTS = ("aten::sum", "torch::autograd::AccumulateGrad")
 
 
 def _of(answer: RunAnalysis) -> list[Finding]:
@@ -38,6 +40,8 @@ def _of(answer: RunAnalysis) -> list[Finding]:
         ("layer", 4, 7, "aten::std"),  # LayerNorm by a deviation
         ("fused", 4, 6, "aten::var_mean"),  # … by var_mean, clamped, and addcmul
         ("batch", 4, 14, "aten::sub"),  # BatchNorm, that averages its statistics in between
+        ("unscaled", 4, 6, "aten::var"),  # LayerNorm without a weight and a bias
+        ("modulated", 4, 7, "aten::var"),  # … with a scale and a shift of another layer's
         ("again", 8, 9, "aten::mul"),  # GroupNorm, whose forward pass runs once more in the backward pass
     ],
 )
@@ -64,6 +68,9 @@ def test_normalisation_in_single_operators_leads_with_what_a_built_in_one_gives_
         "built_in",
         "root",  # RMSNorm: on CPUs the built-in one is as many operators
         "exchanged",  # a batch norm of all ranks, whose statistics are reduced in between
+        "pearson",  # correlations of several outputs, in a loss
+        "masked",  # what masks leave of them, likewise
+        "standardised",  # outputs and targets, by themselves, likewise
         "weights",  # standardised weights of convolutions
         "others",  # batches, a loss, a metric, a softmax, clipping, Adam and averages of weights, by hand
     ],
@@ -121,6 +128,7 @@ def _job(
     places: int = 5,
     operators: Sequence[str] = CHAIN,
     nodes: Sequence[str] = NODES,
+    of_weights: Sequence[str] = OF_WEIGHTS,
     reduced: bool = False,
     stands_ms: float = 0.0,
 ) -> RunAnalysis:
@@ -140,8 +148,10 @@ def _job(
         job.compute(2.0, "aten::sum")
         for rank in (0, 1):
             for _ in range(places):
-                for name in nodes if rank in ranks else ():
+                for at, name in enumerate(nodes if rank in ranks else ()):
                     job.compute(each, f"{name}Backward0", rank)
+                    for of_weight in of_weights if at == 0 else ():
+                        job.compute(0.001, of_weight, rank)
                 job.compute(4.0, "ConvolutionBackward0", rank)
         job.all_reduce(2.0)
         job.compute(2.0, "aten::_foreach_add_")
@@ -187,6 +197,15 @@ def test_what_is_short_rare_not_differentiated_in_another_order_or_of_one_rank_i
     centred, back = ("mean", "sub", "mul", "add", "pow", "mul"), ("Mul", "Pow", "Add", "Mul", "Sub", "Mean")
     assert not _of(_job(tmp_path / "centred", operators=centred, nodes=back))  # a polynomial of it
     assert not _of(_job(tmp_path / "one_rank", ranks=(1,)))
+
+
+def test_without_a_weight_that_learns_it_goes_on_into_layers_and_divides_many_values(tmp_path: Path) -> None:
+    """Correlations of a loss's outputs, and outputs that are standardised in it, were told as normalisation."""
+    assert _of(_job(tmp_path / "layers", of_weights=("aten::sum",))), "four of five have a layer behind them"
+    averaged = (*CHAIN, "pow", "mean")
+    assert not _of(_job(tmp_path / "averaged", of_weights=("aten::sum",), operators=averaged))
+    assert not _of(_job(tmp_path / "one_by_one", of_weights=OF_WEIGHTS[1:]))
+    assert _of(_job(tmp_path / "pooled", operators=averaged)), "its weight learns"
 
 
 def test_a_rank_that_stands_still_comes_first_and_a_built_in_one_gives_nothing_of_it_back(tmp_path: Path) -> None:

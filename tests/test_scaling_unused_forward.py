@@ -63,6 +63,8 @@ def test_all_of_a_branch_is_found_in_each_step(case: str) -> None:
         "backbone",  # layers of such weights in front of others that learn
         "unpacked",  # what is computed again in the backward pass
         "adversary",  # what one backward pass takes as a fixed value, and the next one does not
+        "critic",  # what another network learns from, detached, in a critic's turns alone
+        "alone",  # … not detached: the same layers lead to gradients in a turn of their own
         "penalty",  # gradients of gradients
     ],
 )

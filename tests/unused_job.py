@@ -28,6 +28,8 @@ CASES = (
     "unpacked",  # … are used, and computed again in the backward pass
     "reentrant",  # … the same, by a function of Python's
     "adversary",  # … are told from others, detached, before they are used: by two backward passes
+    "critic",  # … are told from others, detached, and it never learns
+    "alone",  # … the same, not detached, by the judge's gradients alone; then it computes anew, and learns
     "penalty",  # … are used, and gradients of theirs as well
 )
 
@@ -58,6 +60,11 @@ class Net(nn.Module):
 def loss_of(case: str, model: nn.Module, net: Net, x: Tensor) -> Tensor:
     own: Tensor
     other: Tensor
+    if case in ("critic", "alone"):
+        other = net.other(x)
+        judged = net.judge(other.detach() if case == "critic" else other)
+        F.softplus(judged).mean().backward(inputs=list(net.judge.parameters()))
+        return F.softplus(-net.judge(x if case == "critic" else net.other(-x))).mean()
     own, other = model(x)
     if case in ("nowhere", "backbone"):
         return own.square().mean()
@@ -77,7 +84,7 @@ def main() -> None:
     for case in cases:
         torch.manual_seed(0)
         net = Net(case)
-        plain = case in ("target", "adversary", "penalty", "reentrant")
+        plain = case in ("target", "adversary", "critic", "alone", "penalty", "reentrant")
         model = net if plain else DistributedDataParallel(net, find_unused_parameters=True)
         optimizer = torch.optim.SGD([one for one in net.parameters() if one.requires_grad], lr=0.01)
 

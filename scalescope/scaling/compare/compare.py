@@ -32,7 +32,7 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 #: Where parts that changed for sure tell less of a step's change, what tells it is asked of the runs' own analyses.
 _TOLD = 0.5
 #: Causes whose doing is kernels of several kinds, more of which are launched or all of which are dearer: they say why.
-_SAY_WHY: tuple[Code, ...] = ("recomputation", "unfused_normalisation", "double_precision")
+_SAY_WHY: tuple[Code, ...] = ("recomputation", "unfused_normalisation", "double_precision", "full_precision")
 _CORES_UNTOLD = (
     "nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs differ by "
     "more than these bounds"

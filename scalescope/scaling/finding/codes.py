@@ -17,6 +17,7 @@ Code = Literal[
     "updates_by_hand",  # a loop over parameters where a few operators would do for all of them: on all ranks
     "unfused_normalisation",  # it is written out in operators where one would do: on all ranks
     "double_precision",  # what float32 would do, computed in float64: on all ranks
+    "full_precision",  # products in float32 that a device's matrix units would do: on all ranks
     "batch_preparation",  # what operators make of a batch before the forward pass: on CPUs, on all ranks
     "metrics",  # what operators compute behind the optimizer's step, for no gradient: on CPUs, on all ranks
     "recomputation",  # the backward pass runs parts of the forward pass again, so that memory is saved: on all ranks
@@ -132,6 +133,7 @@ COMPUTED_BY_ALL: tuple[Code, ...] = (
     "updates_by_hand",
     "unfused_normalisation",
     "double_precision",
+    "full_precision",
     "batch_preparation",
     "metrics",
     "recomputation",

@@ -18,7 +18,6 @@ from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.bounds.unsplit_rounds import unsplit_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.dearer_precision import dearer_precision
-from scalescope.scaling.findings.computing.double_precision import double_precision
 from scalescope.scaling.findings.computing.nothing import nothing
 from scalescope.scaling.findings.computing.outside_passes import batch_preparation, metrics
 from scalescope.scaling.findings.computing.recomputation import recomputation
@@ -26,6 +25,7 @@ from scalescope.scaling.findings.computing.shared_device import shared_device
 from scalescope.scaling.findings.computing.unfused_normalisation import unfused_normalisation
 from scalescope.scaling.findings.computing.unfused_optimizer import unfused_optimizer, updates_by_hand
 from scalescope.scaling.findings.computing.unused_forward import unused_forward
+from scalescope.scaling.findings.computing.wider_numbers import double_precision, full_precision
 from scalescope.scaling.findings.containment import without_contained
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
@@ -74,6 +74,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     updates_by_hand,
     unfused_normalisation,
     double_precision,
+    full_precision,
     batch_preparation,
     metrics,
     recomputation,

@@ -26,6 +26,7 @@ from scalescope.scaling.replay.ranks.shortened import (
     fuse_optimizer,
     shorten_host,
     update_at_once,
+    use_matrix_units,
 )
 from scalescope.scaling.replay.ranks.side_by_side import Floats, Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
@@ -53,6 +54,7 @@ What = Literal[
     "normalising",  # … of what normalises operator by operator
     "double",  # … of what computes in double precision, but for convolutions
     "double_convolutions",  # … of these
+    "full",  # … of what multiplies in fp32 on a device's plain cores
     "preparing",  # what makes of a batch what the network takes
     "metrics",  # what looks at what a step made, behind its update
     "recomputed",  # what the backward pass runs of the forward pass once more
@@ -78,7 +80,9 @@ class Removal(msgspec.Struct, frozen=True):
     )
     longest_ns: int = 0  # of a pause of several gaps: the longest of them; 0: it is one
     launches: int = 0  # before so many launches a step a pause is; 0: before however many
-    share: float = 1.0  # of what runs one by one, or in double precision: so much one operator, or float32, gives back
+    share: float = (
+        1.0  # of what runs one by one, or wider than needed: so much one operator, or a narrower type, gives back
+    )
     of_calls: float | None = None  # of what runs one by one on a device: the same of what its host takes to launch it
     before: str | None = None  # what is launched behind a pause, where its name tells; "": a step's first launch
     transfers: tuple[
@@ -125,6 +129,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             build_normalisation_in(graph, rank, removal.share, removal.of_calls)
         elif removal.what in ("double", "double_convolutions"):
             compute_in_single(graph, rank, removal.share, convolved=removal.what == "double_convolutions")
+        elif removal.what == "full":
+            use_matrix_units(graph, rank, removal.share)
         elif removal.what == "preparing":
             free_preparing(graph, rank)
         elif removal.what == "metrics":

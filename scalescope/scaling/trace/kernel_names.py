@@ -22,6 +22,10 @@ _DOUBLE = re.compile(
     r"<(?:(?:\d+u?|true|false|bool|(?:unsigned )?(?:int|long)|\([^)]*\)\d+|[\w:]*invstd),\s*)*double\b"
     r"|reduceop<double\b|cijk_\w*_db_|_double_double"
 )
+#: What NVIDIA's libraries call products of fp32 that run on the plain cores (SIMT, FFMA), and what a name has of one
+#: that runs on the matrix units, whatever else.
+_FULL = re.compile(r"_ffma_|(?<![a-z])sgemm|scudnn")
+_MATRIX_UNITS = re.compile(r"tensorop|tf32|tensor\d|hmma|gmma|bf16|(?<![a-z])f16")
 #: What copies from one type to another.
 _CONVERTS = re.compile(
     r"direct_copy_kernel\w*\(.*(loadwithcast|gpu_kernel_impl<)|(bfloat16|float16|float8)_copy_kernel"
@@ -42,6 +46,12 @@ def precision_of_product(name: str) -> str | None:
     """Return what a kernel that multiplies computes in, by its name; None where that does not tell."""
     lower = name.lower()
     return next((precision for precision, pattern in _COMPUTES_IN if pattern.search(lower)), None)
+
+
+def is_off_matrix_units(name: str) -> bool:
+    """Tell whether what multiplies does so in fp32 on the plain cores of a device of NVIDIA's, by its name."""
+    lower = name.lower()
+    return bool(_FULL.search(lower)) and not _MATRIX_UNITS.search(lower)
 
 
 def is_in_double(name: str) -> bool:

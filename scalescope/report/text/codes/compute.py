@@ -281,6 +281,16 @@ def double_precision(finding: Finding) -> str:
     return f"all ranks compute in double precision (float64){less}: {calls}{takes}{named}"
 
 
+def full_precision(finding: Finding) -> str:
+    row = row_of(finding, FULL_PRECISION)
+    calls = f"{row.calls:,.0f} kernels" if row is not None and row.calls else "kernels"
+    takes = f" take {milliseconds(row.ms)} of a profiled step" if row is not None and row.ms is not None else ""
+    share = f", {percent(row.share, 0)} of its compute" if row is not None and row.share is not None else ""
+    by_tf32 = row is not None and row.value is not None
+    brings = "tf32 brings about the least of that, and bf16 the most" if by_tf32 else "bf16 would use these"
+    return f"products run in float32 without the matrix units (tensor cores): {calls}{takes}{share}; {brings}"
+
+
 def batch_preparation(finding: Finding) -> str:
     prepares = "each rank's own thread prepares its batch, most likely: behind the loader and before the forward pass"
     return f"{prepares} it computes{_for_what(finding, PREPARING)}"

@@ -320,8 +320,10 @@ CURES: dict[Cure, CureText] = {
         "torch.compile, a lower precision, larger batches, fused optimisers",
     ),
     "matrix_units": CureText(
-        "let products run on the matrix units",
-        "torch.autocast(…, torch.bfloat16), or torch.set_float32_matmul_precision('high') for tf32",
+        "let products run on the matrix units, in bf16 (torch.autocast) or tf32 "
+        "(torch.set_float32_matmul_precision('high'))",
+        "torch.autocast('cuda', torch.bfloat16) around the forward pass and its loss; of convolutions "
+        "torch.backends.cudnn.allow_tf32",
     ),
     "channels_last": CureText(
         "compute in the layout that convolutions have",

@@ -23,7 +23,7 @@ from scalescope.scaling.finding.figures import (
 )
 from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Scene
-from scalescope.scaling.findings.computing.double_precision import less_ms
+from scalescope.scaling.findings.computing.wider_numbers import less_ms
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.shortened import in_double
 from scalescope.scaling.trace.kernel_kinds import (
@@ -33,12 +33,8 @@ from scalescope.scaling.trace.kernel_kinds import (
     OPTIMISER,
     kind_of,
 )
-from scalescope.scaling.trace.kernel_names import is_in_double
+from scalescope.scaling.trace.kernel_names import is_in_double, is_off_matrix_units
 
-#: What NVIDIA's libraries call products of fp32 that run on the plain cores (SIMT, FFMA), and what a name has of one
-#: that runs on the matrix units, whatever else.
-_FULL = re.compile(r"_ffma_|(?<![a-z])sgemm|scudnn")
-_MATRIX_UNITS = re.compile(r"tensorop|tf32|tensor\d|hmma|gmma|bf16|(?<![a-z])f16")
 #: One operator a kernel, element by element; what gathers by positions is not fused with what comes before.
 _ELEMENTWISE = re.compile(r"(?<!gather_)elementwise_kernel(?!.*(index|gather|scatter))")
 #: Layouts are turned around convolutions where a network's own is not the one that they compute in.
@@ -82,7 +78,7 @@ class _Kernel(NamedTuple):
 
 
 def _is_full_precision(kernel: _Kernel) -> bool:
-    return kernel.kind in MULTIPLYING and bool(_FULL.search(kernel.lower)) and not _MATRIX_UNITS.search(kernel.lower)
+    return kernel.kind in MULTIPLYING and is_off_matrix_units(kernel.name)
 
 
 def _is_double(kernel: _Kernel) -> bool:

@@ -87,7 +87,10 @@ def tally_of(scene: Scene, activities: Iterable[int]) -> Tally:
     return tally
 
 
-def takes_much(scene: Scene, change: Change) -> bool:
-    """Tell whether a change of what all ranks compute is worth telling: what is not told takes nothing from others."""
-    much = _MUCH if scene.replayer.on_cpu else _MUCH_ON_DEVICE
+def takes_much(scene: Scene, change: Change, least: float | None = None) -> bool:
+    """Tell whether a change of what all ranks compute is worth telling: what is not told takes nothing from others.
+
+    `least`: from this share of the step on, where not from that of what all ranks compute.
+    """
+    much = least or (_MUCH if scene.replayer.on_cpu else _MUCH_ON_DEVICE)
     return gained_ms(scene.replayer, change) >= much * scene.step_ms

@@ -49,6 +49,9 @@ ON_DEVICE = {
 }  # fmt: skip
 #: And of what hosts take to launch them: one for hundreds of parameters is left of several for each.
 OF_CALLS = 0.9
+#: A loop by hand is told from this share of the step on: its author wrote it, and nothing else looks like it. What an
+#: optimizer of torch's runs is the default of many a job, and told where it is as much as other things of all ranks.
+_WRITTEN = 0.01
 #: So many operators are named.
 _NAMED = 3
 
@@ -131,15 +134,21 @@ def updates_by_hand(scene: Scene) -> Iterator[Candidate]:
         kind="figure", name=UPDATED_BY_HAND, ms=took.ms, calls=took.calls, value=float(parameters)
     )  # fmt: skip
     rows = [row] if took.writes() else [row, EvidenceRow(kind="figure", name=NONE_WRITTEN)]
-    yield from _candidate(scene, "updates_by_hand", took, "by_hand", rows, Remedy(cure="update_at_once"))
+    yield from _candidate(scene, "updates_by_hand", took, "by_hand", rows, Remedy(cure="update_at_once"), _WRITTEN)
 
 
 def _candidate(
-    scene: Scene, code: Code, took: _Took, what: What, rows: Iterable[EvidenceRow], remedy: Remedy
+    scene: Scene,
+    code: Code,
+    took: _Took,
+    what: What,
+    rows: Iterable[EvidenceRow],
+    remedy: Remedy,
+    least: float | None = None,
 ) -> Iterator[Candidate]:
     back = took.given_back()
     removals = (Removal(what, share=back.middle, of_calls=None if took.on_cpu else OF_CALLS),)
-    if not back.middle or not takes_much(scene, Change(without=removals)):
+    if not back.middle or not takes_much(scene, Change(without=removals), least):
         return
     yield Candidate(
         code=code,

@@ -5,9 +5,11 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from scalescope.records.dtypes import PRECISIONS
+from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.ranks.side_by_side import Launches
-from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, kind_of
+from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, MULTIPLYING, kind_of
+from scalescope.scaling.trace.kernel_names import is_off_matrix_units
 
 #: What Python takes between two operators in a row, ns: what is longer is a host that stands still.
 _LONGEST_CALLING_NS = 150_000.0
@@ -101,6 +103,19 @@ def compute_in_single(graph: Graph, rank: int, given_back: float, *, convolved: 
         graph.work_ns[at] *= 1 - given_back
     if not convolved:
         _take_off(graph, rank, graph.converting, 1.0)
+
+
+def use_matrix_units(graph: Graph, rank: int, given_back: float) -> None:
+    """Let a rank's products in fp32 run on its device's matrix units: that gives back so much, and no launch."""
+    for at in off_matrix_units(graph, rank):
+        graph.work_ns[at] *= 1 - given_back
+
+
+def off_matrix_units(graph: Graph, rank: int) -> list[int]:
+    """Return what multiplies in fp32 on the plain cores of a rank's device, ascending."""
+    own = {node.name for node in graph.activities if node.rank == rank and node.kind == COMPUTE}
+    names = {name for name in own if kind_of(name) in MULTIPLYING and is_off_matrix_units(name)}
+    return [at for at, node in enumerate(graph.activities) if names and node.rank == rank and node.name in names]
 
 
 def _take_off(graph: Graph, rank: int, own: Collection[int], given_back: float, of_calls: float | None = None) -> None:

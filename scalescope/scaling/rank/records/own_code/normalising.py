@@ -6,6 +6,11 @@ backward pass. Nothing tells which tensors an operator has: a chain is known by 
 it comes in a step, and by the same order in the backward pass, the other way round. So neither a metric is one, nor a
 batch that is standardised, an average of weights, or an optimizer, which nobody differentiates.
 
+Losses centre and divide as well: correlations, standardised outputs, what masks leave. A network's normalisation
+divides many values by each deviation, so that the deviation's gradient is summed; a correlation is one number over
+another. And it has a weight or a shift that learns, whose gradient is there before that of the root; or its result goes
+on into a layer before anything is averaged or summed, which a loss's does not.
+
 What does not centre is left out (RMSNorm): on CPUs the built-in one runs operator after operator, too.
 """
 
@@ -18,6 +23,7 @@ from typing import NamedTuple
 from scalescope.scaling.rank.records.long_way import Chain
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 
 #: What chains are made of, a letter each: means, sums, variances, both at once; deviations, both at once; roots, …
 _LETTERS = {
@@ -53,6 +59,12 @@ _STATISTICS, _BOTH = {"m": 1, "s": 1, "v": 1, "d": 1, "V": 2, "D": 2}, 2
 _NOT_DIFFERENTIATED = "+*-l"
 #: So many chains of one kind in a step are a network's layers; one or two may be a loss's, or of what it is given.
 _PLACES = 3
+#: What of a chain's nodes takes the root, in whatever way; what runs before it has to do with the result alone.
+_ROOT = re.compile("[qrpdD]")
+#: What sums a gradient where many values were divided by one, or scaled by one; and what a parameter's gradient is.
+_SUM, _LEARNT = "aten::sum", "torch::autograd::AccumulateGrad"
+#: Where what comes behind a chain is averaged or summed, it is a loss's; a few layers may be pooled.
+_REDUCING, _MOSTLY = "msvVdD", 0.5
 #: A teacher's forward pass, or one that runs again for the backward pass, has no backward pass of its own.
 _DIFFERENTIATED = 0.5
 
@@ -91,7 +103,12 @@ def _of_step(record: RankRecord, step: int, own: list[int], handed: list[int]) -
     known: set[int] = set()  # a row's nodes may look like another's, too
     for core, chains in alike.items():
         back = list(_reversed(core).finditer(nodes.letters))
+        before = [_before_root(record, own, nodes, one) for one in back]
+        back = [one for one, names in zip(back, before, strict=True) if _SUM in names]
         if len(back) < max(_PLACES, _DIFFERENTIATED * len(chains)):
+            continue
+        learnt = sum(_SUM in names and _LEARNT in names for names in before)
+        if learnt <= _MOSTLY * len(back) and not _go_on(record, own, forward, chains):
             continue
         for one in chains:
             spanned = _between(own, forward.activities[one.start()], forward.activities[one.end() - 1])
@@ -102,6 +119,26 @@ def _of_step(record: RankRecord, step: int, own: list[int], handed: list[int]) -
             spanned = [at for at in spanned if at not in known and not _OF_GRADIENTS.fullmatch(record.name[at])]
             known.update(spanned)
             yield Chain(step, tuple(spanned), 0)
+
+
+def _before_root(record: RankRecord, own: list[int], nodes: _Row, back: re.Match[str]) -> set[str]:
+    """Return what runs of a chain's backward pass before the node of its root."""
+    root = _ROOT.search(back[0])
+    last = back.start() + (root.start() if root is not None else 0)
+    return {record.name[at] for at in _between(own, nodes.activities[back.start()], nodes.activities[last])}
+
+
+def _go_on(record: RankRecord, own: list[int], forward: _Row, chains: list[re.Match[str]]) -> bool:
+    """Tell whether most of the chains' results go on into a layer before they are averaged or summed."""
+    into = 0
+    for one in chains:
+        last = forward.activities[one.end() - 1]
+        for at in own[bisect.bisect_right(own, last) :]:
+            if is_layer := kind_of(record.name[at]) in MULTIPLYING:
+                into += 1
+            if is_layer or _of_node(record.name[at]) or _of_operator(record.name[at]) in tuple(_REDUCING):
+                break
+    return into > _MOSTLY * len(chains)
 
 
 def _between(own: list[int], first: int, last: int) -> list[int]:

@@ -1,17 +1,22 @@
-"""What all ranks compute in double precision: numbers of NumPy's that reach a network, mostly.
+"""What all ranks compute in wider numbers than needed: in float64, or products in float32 beside the matrix units.
 
-It is no fault of a rank, and some of it may be meant; what float32 gives back of it was measured, and varies with what
-is computed: so does the interval. What one rank alone computes so is told of that rank (dearer_precision).
+It is no fault of a rank, and some of it may be meant; what narrower numbers give back of it was measured, and varies
+with what is computed: so does the interval. What one rank alone computes so is told of that rank (dearer_precision,
+other_kernels).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from scalescope.scaling.finding.figures import DOUBLE_PRECISION
+from msgspec.structs import replace
+
+from scalescope.scaling.finding.figures import DOUBLE_PRECISION, FULL_PRECISION
 from scalescope.scaling.finding.finding import Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.tally import Tally, takes_much
+from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change
-from scalescope.scaling.replay.ranks.shortened import in_double
+from scalescope.scaling.replay.graph import Activity, Graph
+from scalescope.scaling.replay.ranks.shortened import in_double, off_matrix_units
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, MATMUL, NORMALISATION, kind_of
 
@@ -26,6 +31,15 @@ ON_DEVICE = {CONVOLUTION: (0.4, 0.85, 0.95), NORMALISATION: (0.55, 0.64, 0.7), M
 #: … and of a device whose peaks are not known, which may have a thirtieth of them in fp64.
 PRODUCTS_ANYWHERE = (0.0, 0.5, 0.97)
 ON_DEVICE_ELSE = (0.35, 0.4, 0.6)
+
+
+#: By how long a product takes in fp32, ns, from which on: which share of what a data sheet's peaks allow came back of
+#: it, at least in tf32, in the middle, and at most in bf16, on an H200 (benchmarks/matrix_units.py). Shorter ones wait
+#: for memory as well, and so do convolutions of few channels, however long they take.
+OF_PEAKS = ((1_000_000, (0.9, 0.95, 1.0)), (100_000, (0.55, 0.75, 0.95)), (0, (0.0, 0.35, 0.8)))
+OF_PEAKS_CONVOLVED = (0.15, 0.65, 0.95)
+#: Where nothing is multiplied by narrower numbers yet, bf16 also halves what all other kernels move, at most.
+_ALL, _NARROWED = 0.95, 0.5
 
 
 def double_precision(scene: Scene) -> Iterator[Candidate]:
@@ -86,6 +100,57 @@ def _on_devices(scene: Scene) -> Iterator[Candidate]:
         evidence=tally.rows(DOUBLE_PRECISION, "activity"),
         remedy=Remedy(cure="narrower_numbers"),
     )
+
+
+def full_precision(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate where all ranks multiply in fp32 beside the matrix units, on a device whose peaks are known.
+
+    What can come back is bounded by these: of fp32's, tf32's and bf16's. A device may have no tf32, or gain nothing.
+    """
+    peak = scene.peak
+    if scene.replayer.on_cpu or peak is None or peak.bf16_tflops <= peak.fp32_tflops:
+        return
+    by_bf16 = 1 - peak.fp32_tflops / peak.bf16_tflops
+    by_tf32 = by_bf16 if peak.tf32_tflops is None else max(0.0, 1 - peak.fp32_tflops / peak.tf32_tflops)
+    graph, ranks = scene.replayer.graph, scene.side.ranks
+    tally = Tally(ranks, set(graph.step_numbers))
+    low = middle = high = whole = 0.0
+    for at in (at for rank in ranks for at in off_matrix_units(graph, rank)):
+        took = tally.add(kind_of(graph.activities[at].name), graph.activities[at])
+        least, usual, most = _of_peaks(graph.activities[at])
+        whole, low, high = whole + took, low + least * by_tf32 * took, high + most * by_bf16 * took
+        middle += usual * (by_tf32 + by_bf16) / 2 * took
+    removals = (Removal("full", share=middle / whole if whole else 0.0),)
+    if not middle or not tally.is_alike() or not takes_much(scene, Change(without=removals)):
+        return
+    computed, multiplied = _computed_ms(graph, ranks)
+    if whole >= _ALL * multiplied:
+        high += _NARROWED * (computed - whole)
+    figure, *kinds = tally.rows(FULL_PRECISION, "activity")
+    told = replace(figure, share=whole / computed, value=None if peak.tf32_tflops is None else low / whole)
+    yield Candidate(
+        code="full_precision",
+        removals=removals,
+        known_within=(low / middle, high / middle),
+        evidence=(told, *kinds),
+        remedy=Remedy(cure="matrix_units"),
+    )
+
+
+def _of_peaks(node: Activity) -> tuple[float, float, float]:
+    """Return which share of what peaks allow a product in fp32 gives back: at least, in the middle, and at most."""
+    took = node.traced_end - node.traced_start
+    shares = next(shares for since, shares in OF_PEAKS if took >= since)
+    return shares if kind_of(node.name) != CONVOLUTION or took < OF_PEAKS[1][0] else OF_PEAKS_CONVOLVED
+
+
+def _computed_ms(graph: Graph, ranks: Collection[int]) -> tuple[float, float]:
+    """Return what all compute of the ranks takes, and products and convolutions of it, ms."""
+    steps = set(graph.step_numbers)
+    own = [one for one in graph.activities if one.kind == COMPUTE and one.rank in ranks and one.step in steps]
+    products = [one for one in own if kind_of(one.name) in (MATMUL, CONVOLUTION)]
+    computed, multiplied = (sum(one.traced_end - one.traced_start for one in some) / 1e6 for some in (own, products))
+    return computed, multiplied
 
 
 def less_ms(of_convolutions_ms: float, of_others_ms: float, shares: Sequence[float] = (CONVOLVED, GIVEN_BACK)) -> float:
