@@ -103,7 +103,7 @@ def test_an_edge_has_the_colour_of_what_is_said_beside_the_reference(calm: Path,
     run.findings = [replace(cause, reference_ms=0.0), replace(other, reference_ms=9.0)]
     assert "There is no such cause in calm" in run_verdict(run).headline
     assert told(4.0, -9.0, 17.0) == "fair", "by the cause that is new, and not by one that the reference has, too"
-    data = data_of_traces([run], late)
+    data = data_of_traces([run], str(late))
     (colour,) = page_of(data).colours
     assert (colour.colour, colour.label) == ("var(--fair)", meaning("fair", "reference"))
     assert meaning("fair", "reference").startswith("more than 10% of the step is lost beside the reference: ")
