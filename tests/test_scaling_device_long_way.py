@@ -20,10 +20,10 @@ from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import NONE_WRITTEN
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import behind_what_is_launched
-from scalescope.scaling.findings.computing.wider_numbers import double_precision
 from scalescope.scaling.findings.computing.unfused_normalisation import unfused_normalisation
 from scalescope.scaling.findings.computing.unfused_optimizer import OF_CALLS, unfused_optimizer, updates_by_hand
 from scalescope.scaling.findings.computing.unused_forward import unused_forward
+from scalescope.scaling.findings.computing.wider_numbers import double_precision
 from scalescope.scaling.rank.records.long_way import NO_LONG_WAY
 from scalescope.scaling.rank.records.own_code.by_hand import loops_by_hand
 from scalescope.scaling.rank.records.own_code.optimizers import single_operations
