@@ -65,6 +65,8 @@ class Lateness:
         self._runs_ahead = runs_ahead
         self._steps: deque[_Step] = deque(maxlen=_KEPT)
         self._taken = 0
+        self._late_from: dict[int, int] = {}  # by the rank that was late last, how many steps were taken before it was,
+        self._late_to = 0  # … and until it was seen to be so last
         #: The rank that is late now; None where none is, or too few steps are known.
         self.late: LateRank | None = None
         #: What ranks wait for cores now; None where that is no word worth, or nothing tells.
@@ -77,10 +79,12 @@ class Lateness:
             usual_ms = sorted(own_ms)[(len(own_ms) - 1) // 2]
             if self._steps and len(self._steps[-1].own_ms) != len(own_ms):
                 self._steps.clear()  # the job's ranks are others by now
+                self._late_from.clear()
             self._steps.append(_Step(own_ms.index(max(own_ms)), usual_ms, own_ms, row.length_ms, waited_ms(row)))
             self._taken += 1
             if self._taken % _LOOK_EVERY == 0:
                 self.late = self._find()
+                self._note_late()
                 self.waits = self._find_waits()
 
     def is_news(self, said: LateRank | None, said_waits: CoreWaits | None = None) -> bool:
@@ -93,7 +97,8 @@ class Lateness:
         return is_late or (waits is not None and (said_waits is None or waits.ms > _WORSE * said_waits.ms))
 
     def is_over(self, said: LateRank) -> bool:
-        """Tell whether the rank that was `said` last comes late by less than half of that by now, or by chance.
+        """Tell whether the rank that was `said` last comes late by less than half of that by now, or by chance: for as
+        long as it was late before, as far as steps are kept. A few steps that are noisy end no lateness that a run has.
 
         It is looked at as seldom as who is late. Where the job's ranks are others by now, it is over, too.
         """
@@ -101,8 +106,20 @@ class Lateness:
             return False
         if said.rank >= len(self._steps[-1].own_ms):
             return True
-        late_ms = statistics.median(step.own_ms[said.rank] - step.usual_ms for step in self._latest())
+        late = [step.own_ms[said.rank] - step.usual_ms for step in self._steps]
+        lasted = self._late_to - self._late_from.get(said.rank, self._late_to)
+        as_long = min(_KEPT, max(_STEPS, lasted))
+        if len(late) < as_long:
+            return False
+        late_ms = max(statistics.median(late[-_STEPS:]), statistics.median(late[-as_long:]))
         return late_ms < _LESS * said.late_ms or not is_beyond_chance(self._least_ms(said.rank, 0.0), _EITHER)
+
+    def _note_late(self) -> None:
+        """Keep since when the rank that is late is so: since the first of the steps that told it first."""
+        if self.late is not None:
+            rank = self.late.rank
+            self._late_from = {rank: self._late_from.get(rank, self._taken - _STEPS)}
+            self._late_to = self._taken
 
     def _latest(self) -> list[_Step]:
         return list(self._steps)[-_STEPS:]

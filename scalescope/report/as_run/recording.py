@@ -171,6 +171,12 @@ def unmeasured(run: RunAnalysis) -> str:
     if bound is None:
         return ""
     terms = run.replay.traced_ms - interval_of_job(told).value - beyond_the_job_ms(told)
+    if bound.value < 0:  # nothing takes less than no time: the profiled steps are shorter for another reason
+        return (
+            "What recording takes of a profiled step cannot be measured: recorded steps are "
+            f"{milliseconds(-bound.value)} shorter than the job's own ({milliseconds(-bound.high)} to "
+            f"{milliseconds(-bound.low)}), and its terms come to {milliseconds(terms)}"
+        )
     return (
         f"What recording takes of a profiled step cannot be measured: it is {milliseconds(bound.value)} by the job's "
         f"own steps ({milliseconds(bound.low)} to {milliseconds(bound.high)}), for {milliseconds(terms)} by its terms"
