@@ -5,12 +5,19 @@ from typing import Any
 
 import pytest
 
+from scalescope.scaling.as_run.calibrate import calibrate
+from scalescope.scaling.as_run.recording import recording_cost, terms_for
+from scalescope.scaling.as_run.untraced_step import Untraced
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.engine.side_streams import Ends
 from scalescope.scaling.replay.graph import Activity, Contention, Graph
+from scalescope.scaling.replay.host_cost import without_recording
 from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.simulate import longest_host_ns
 from scalescope.scaling.replay.whatif.replayer import Replayer
+from tests.recorded import records_of
 from tests.synthetic import OPERATIONS, Job, trace_of, write
 from tests.synthetic import Activity as Traced
 
@@ -140,3 +147,17 @@ def test_what_seems_to_wait_for_a_kernel_does_not_where_it_began_before_that_in_
     first = graph.order[0][1][0]
     third = graph.order[0][0][2]
     assert Ends(graph, 0).right_before(first, -1, 0.0, 30_000) == (-1 if second_runs_on else third)
+
+
+def test_no_host_takes_longer_for_its_calls_than_the_untraced_step_whatever_its_devices_do() -> None:
+    """Devices that are slower while recorded explain a longer replayed step, but no host that is longer than the known
+    one.
+    """
+    replayer = Replayer(records_of("gpt8_ddp_none_n2"))
+    terms = terms_for(replayer.records)
+    cost = recording_cost(replayer.records, terms)
+    known = Interval(23.73, 23.60, 23.85)
+    told = calibrate(replayer.graph, replayer.base_ns, cost, terms, Untraced(known, "given"))
+    assert not told.recording.fitted, "its devices bound it"
+    slowest = longest_host_ns(without_recording(replayer.graph, cost, told.recording.scale.low))
+    assert slowest <= known.high * MS
