@@ -187,7 +187,7 @@ def _fit(
     # nor is a step that its devices bound so much longer than them, however little is known how long it is
     fitted = least > slower or (not replays.cost.inside.size and goal > MOST_SLOWER * shortest)
     if not fitted:  # hosts are not blamed for what devices differ by themselves
-        scale = _beyond(replays, terms, max(most, at_device if replays.copies else slower), max(goal, at_device))
+        scale = _beyond(replays, terms, max(most, at_device if replays.copies else slower), max(goal, at_device), most)
         paced = _at_pace(replays, scale.value, min(goal, slower))
         fitted = paced.devices > MOST_SLOWER * replays.devices  # not by so much: something holds hosts up
         replays = replays if fitted else paced
@@ -271,14 +271,18 @@ def _at_pace(replays: Replays, scale: float, goal: float) -> Replays:
     return paced
 
 
-def _beyond(replays: Replays, terms: RecordingTerms, most_ns: float, likely_ns: float) -> Interval:
+def _beyond(replays: Replays, terms: RecordingTerms, most_ns: float, likely_ns: float, untraced_ns: float) -> Interval:
     """Return the scales at which the hosts take no longer than a step that its devices bound.
 
     All that such a step tells is a least scale: how far ahead of their devices the hosts are, only the terms
     themselves do. But the step at the likeliest scale is no longer than the untraced one is, `likely_ns`, however far
-    that one's interval reaches.
+    that one's interval reaches. And no host takes longer for its own calls than the untraced step at its longest,
+    `untraced_ns`, whatever pace devices have.
     """
-    found = terms.scale_from(replays.least_scale_for(most_ns, terms.likely))
+    least = replays.least_scale_for(most_ns, terms.likely)
+    if not replays.cost.inside.size:
+        least = max(least, replays.scale_of_hosts(untraced_ns) or 0.0)
+    found = terms.scale_from(least)
     value = max(found.value, replays.least_scale_for(likely_ns, terms.likely))
     return Interval(*(min(one, HIGHEST_SCALE) for one in (value, found.low, max(found.high, value))))
 

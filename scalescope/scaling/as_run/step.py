@@ -195,7 +195,7 @@ def _taken_out(
         untraced = with_its_long_ones(untraced, numbers[: _bounded_steps(replayer)])
     if not known:
         cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host), opening_ns(host))
-        known.append(Replays(replayer.traced.under(replayer.contention), cost))
+        known.append(Replays(replayer.undisturbed(replayer.contention), cost))
     graph, cost = known[0].graph, known[0].cost
     try:
         held_up = any(one.code not in ("host_bound", "synchronising") for one in host)

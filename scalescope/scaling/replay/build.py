@@ -9,6 +9,7 @@ made to wait for has ended. Which event a stream waits for is not in the trace, 
   on a stream that is not a collective's waits;
 - what still begins late, right as an activity of another stream of the rank ends, waited for that one: by an event,
   or since a kernel whose blocks must all run at once (cuDNN's persistent batch norms) has no room beside a collective;
+  but for one that had not ended yet when the same launch began in another step: that was chance;
 - what begins late in the midst of kernels of other streams of the rank had no room beside them, and what ran after
   one of another stream goes on doing so (`engine/side_streams.py`).
 
@@ -37,7 +38,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.waits import wait_of
-from scalescope.scaling.replay.engine.side_streams import had_no_room, keep_turns
+from scalescope.scaling.replay.engine.side_streams import Ends, had_no_room, keep_turns
 from scalescope.scaling.replay.graph import Activity, Contention, Gradient, Graph, HostCall, Transfer, median
 from scalescope.scaling.replay.ranks.late_batches import late_batches
 from scalescope.scaling.trace.intervals import Intervals, covered_before, union
@@ -47,8 +48,6 @@ from scalescope.scaling.trace.intervals import Intervals, covered_before, union
 LONGEST_DISPATCH_NS = 30_000
 
 
-#: What waits for room on the device begins as the last blocks of a kernel leave it: so long before that one's end, ns.
-_LAST_BLOCKS_NS = 10_000
 #: From one kernel's end to the next one's begin where both are enqueued, ns, unless the trace has any such pair.
 _QUEUED_DISPATCH_NS = 1_000.0
 #: From the begin of a launch to the begin of its kernel on an idle device, ns: 7.8 to 8.4 µs on H200.
@@ -346,21 +345,22 @@ def _bounds(graph: Graph, rows: Sequence[int]) -> Intervals:
 def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
     """Find the launch latency, each activity's dispatch, and what of the trace nothing explains."""
     launch: dict[int, float] = {}
+    returned: dict[int, float] = {}
     staged: dict[int, int] = {}
     # whole numbers until the difference is small: times since 1970 as floats are 256 ns apart
     clock = int(graph.begins[rank]) - record.calls[0].start if record.calls else 0
     for host, call in zip(graph.calls[rank], record.calls, strict=True):
         if host.launches >= 0:
             launch[host.launches] = float(call.start + clock)
+            returned[host.launches] = float(call.end + clock)
             if _is_staged(graph.activities[host.launches]):
                 staged[host.launches] = call.end - call.start
     graph.latency[rank] = _latency(graph, rank, launch)
     if record.activity == "gpu":
         keep_turns(graph, rank, launch)
-    ends = sorted((graph.activities[at].traced_end, at) for stream in graph.order[rank] for at in stream)
-    end_times = np.array([end for end, _ in ends], np.int64)
+    ends = Ends(graph, rank)
     edges = graph.edges[rank]
-    computing = _spans(graph, [at for _, at in ends if graph.activities[at].kind == COMPUTE])
+    computing = _spans(graph, [at for _, at in ends.ends if graph.activities[at].kind == COMPUTE])
     unexplained = 0.0
     held_up: list[float] = []  # dispatches of what its stream or an event held up
     launched_late: list[Activity] = []  # what nothing but its launch did
@@ -375,8 +375,11 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                 continue
             gap = node.traced_start - free
             dispatch = LONGEST_DISPATCH_NS + staged.get(at, 0)
+            by_launch = free == launch.get(at, -1.0) + graph.latency[rank]
+            if by_launch and node.traced_start <= returned[at] + graph.latency[rank]:
+                dispatch = max(dispatch, round(gap))  # its host was still in the call, however long that took
             if gap > dispatch:
-                helper = _ended_right_before(graph, ends, end_times, node, before, free)
+                helper = ends.right_before(at, before, free, LONGEST_DISPATCH_NS)
                 if helper >= 0:
                     graph.after.setdefault(at, []).append(helper)
                     gap = node.traced_start - graph.activities[helper].traced_end
@@ -389,8 +392,9 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                 before = at
                 continue
             node.dispatch_ns = float(min(max(gap, 0.0), max(longest, 0.0)))
-            if free == launch.get(at, -1.0) + graph.latency[rank]:
+            if by_launch:
                 launched_late.append(node)
+                graph.awaited_launch.add(at)
             else:
                 held_up.append(node.dispatch_ns)
             if gap > longest and node.kind != COMMUNICATION:
@@ -431,20 +435,3 @@ def _free(graph: Graph, at: int, before: int, launched: float | None, latency: f
         if free is None or ended > free:
             free = ended
     return free
-
-
-def _ended_right_before(
-    graph: Graph, ends: Sequence[tuple[int, int]], end_times: "np.ndarray", node: Activity, before: int, free: float
-) -> int:
-    """Return the activity of another stream whose end an idle stream most likely waited for; -1 for none.
-
-    One that ends a little later counts where it has run since before the stream was `free`, for as long as it waited.
-    """
-    at = int(np.searchsorted(end_times, node.traced_start + _LAST_BLOCKS_NS, side="right")) - 1
-    while at >= 0 and node.traced_start - ends[at][0] <= LONGEST_DISPATCH_NS:
-        other = graph.activities[ends[at][1]]
-        has_ended = other.traced_end <= node.traced_start or other.traced_start <= free
-        if other.stream != node.stream and ends[at][1] != before and has_ended:
-            return ends[at][1]
-        at -= 1
-    return -1

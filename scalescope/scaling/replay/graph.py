@@ -159,6 +159,7 @@ class Graph:
     unused: set[int] = field(default_factory=set)  # … of the forward pass, that lead to no gradient
     #: by activity: how many times the contention's inflation is its own; beyond the list 1
     slowed: list[float] = field(default_factory=list)
+    awaited_launch: set[int] = field(default_factory=set)  # activities that nothing but their launch held up
     #: by rank: batches that a worker process had not made when the host asked for them
     paced: dict[int, list[LateBatch]] = field(default_factory=dict)
     #: by rank: what its host, beside a device, reads element by element before its calls; {} of ranks on CPUs

@@ -9,10 +9,15 @@ its own have not, so that is measured launch by launch; with d the typical durat
     inflation = s / (1 - s)
 
 Launches that no rank ran alone are taken to be slowed as those of their name are, and else as the mean kernel is.
+
+What one launch takes by itself in one step is not as well known by that: a collective that waits beside it slows it
+otherwise than one that transfers does, and a host that is late leaves its device cold. Over half a step's kernels, on
+one rank and in one step, that is as much as a small cause costs. Where the job runs the same launch undisturbed in
+other steps, or on another rank, and takes the same time for it each time, that is what it takes.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -29,6 +34,9 @@ _BESIDE, _ALONE = 0.5, 0.02
 _MOST = 4.0
 #: So many launches that both run alone tell what two devices differ by.
 _LEAST_ALONE = 20
+#: Launches that ran alone more than once are the same each time where of their time so much lies within so much of each
+#: one's median.
+_SAME_SHARE, _SAME = 0.9, 0.03
 
 _Key = tuple[str, int]  # a launch's name, and its ordinal in the step
 
@@ -62,6 +70,78 @@ def slowing_of_launches(graph: Graph, side: SideBySide) -> list[float]:
             for at in activities:
                 found[at] = inflation / usual
     return found
+
+
+def undisturbed(graph: Graph, side: SideBySide) -> dict[int, float]:
+    """Return what launches that were disturbed take undisturbed, ns by activity, where the same launch tells.
+
+    It does on ranks that take the same time for a launch each time: as often as it ran undisturbed on that rank, or
+    where it never did, on others that take the same time for all launches, but for their devices' pace. Such ranks take
+    the same time for what none of them ran undisturbed, too: the typical one, less what collectives slow it by.
+    """
+    rows = {rank: _rows(graph, side, rank) for rank in side.ranks}
+    alone = {rank: _alone(graph, own) for rank, own in rows.items()}
+    several = {rank: [(median(own), own) for own in alone[rank].values() if len(own) > 1] for rank in side.ranks}
+    steady = [rank for rank in side.ranks if _is_same(several[rank])]
+    typical = {rank: {key: median(own) for key, own in alone[rank].items()} for rank in steady}
+    inflation = graph.inflation()
+    less = {rank: _less(graph, rows[rank], inflation) for rank in steady}
+    found: dict[int, float] = {}
+    for rank in steady:
+        paces = {other: pace for other in steady if (pace := _pace_of_alike(typical[rank], typical[other])) is not None}
+        for key, activities in rows[rank].items():
+            told = typical[rank].get(key)
+            for of_ranks in (typical, less) if told is None and len(paces) > 1 else ():
+                theirs = [pace * one for other, pace in paces.items() if (one := of_ranks[other].get(key)) is not None]
+                told = median(theirs) if told is None and theirs else told
+            if told is not None:
+                found.update((at, told) for at in activities if not _is_alone(graph, at))
+    return found
+
+
+def _pace_of_alike(mine: Mapping[_Key, float], theirs: Mapping[_Key, float]) -> float | None:
+    """Return how long a device takes for what another takes 1 for, where that is the same for what both ran
+    undisturbed; else None.
+    """
+    both = [key for key in mine.keys() & theirs.keys() if theirs[key] > 0]
+    if len(both) < _LEAST_ALONE:
+        return None
+    pace = median([mine[key] / theirs[key] for key in both])
+    return pace if _is_same([(pace * theirs[key], [mine[key]]) for key in both]) else None
+
+
+def _less(graph: Graph, rows: Mapping[_Key, list[int]], inflation: Floats) -> dict[_Key, float]:
+    """Return what each launch typically takes, ns, less what collectives beside it slow it by."""
+    found = {}
+    for key, activities in rows.items():
+        nodes = [(graph.activities[at], float(inflation[at])) for at in activities]
+        found[key] = median([
+            node.traced_end - node.traced_start - own / (1 + own) * node.overlap_ns for node, own in nodes
+        ])  # fmt: skip
+    return found
+
+
+def _is_same(launches: Sequence[tuple[float, Sequence[float]]]) -> bool:
+    """Tell whether launches, each with what it should take, take that for most of their time; of none nothing tells."""
+    whole = sum(sum(own) for _, own in launches)
+    same = sum(one for usual, own in launches for one in own if abs(one - usual) <= _SAME * usual)
+    return whole > 0 and same >= _SAME_SHARE * whole
+
+
+def _alone(graph: Graph, rows: Mapping[_Key, list[int]]) -> dict[_Key, list[float]]:
+    """Return for how long each launch ran, ns, as often as it ran alone."""
+    found = {}
+    for key, activities in rows.items():
+        own = [float(node.traced_end - node.traced_start)
+               for at in activities if _is_alone(graph, at) for node in [graph.activities[at]]]  # fmt: skip
+        if own:
+            found[key] = own
+    return found
+
+
+def _is_alone(graph: Graph, at: int) -> bool:
+    node = graph.activities[at]
+    return at not in graph.awaited_launch and node.overlap_ns <= _ALONE * (node.traced_end - node.traced_start)
 
 
 def _rows(graph: Graph, side: SideBySide, rank: int) -> dict[_Key, list[int]]:

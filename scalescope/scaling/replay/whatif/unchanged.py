@@ -30,7 +30,7 @@ from scalescope.scaling.replay.host_cost import Recording, settled_steps
 from scalescope.scaling.replay.other_collectives import OtherCollectives
 from scalescope.scaling.replay.ranks.absences import keep_absences
 from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
-from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
+from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches, undisturbed
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
@@ -111,7 +111,7 @@ class Unchanged:
 
         Raises RunError where the replay stalls; then nothing is changed.
         """
-        graph = recording.taken_out(self.traced.under(self.contention), recording.scale.value)
+        graph = recording.taken_out(self.undisturbed(self.contention), recording.scale.value)
         timing = simulate(graph)
         single = any(len(own) < 2 for own in graph.steps.values())
         self.base = bounded(timing.step_ns(graph)) if single else bounded_steps(graph, timing)
@@ -119,6 +119,22 @@ class Unchanged:
         self.graph, self._recording = graph, recording
         self._forget()
         return timing
+
+    def undisturbed(self, contention: Contention) -> Graph:
+        """Return the graph, as traced, under a contention, but for launches that something disturbed, which take what
+        they do undisturbed: what recording made of a step is in its devices' times as well.
+        """
+        graph = self.traced.under(contention)
+        for at, ns in self._undisturbed_ns.items():
+            graph.work_ns[at] = ns
+        return graph
+
+    @cached_property
+    def _undisturbed_ns(self) -> dict[int, float]:
+        """By activity: what it takes undisturbed, where the same launch ran so in another step or on another rank."""
+        if self.on_cpu:
+            return {}
+        return undisturbed(dataclasses.replace(self.traced, contention=self.contention), self._aligned)
 
     def put_back(self) -> None:
         """Speak of the step as traced once more."""
@@ -244,9 +260,10 @@ class Unchanged:
             self._assumed_at[which] = Assumed(self.graph, self._steps(self.graph), 0.5, which)
         if which not in self._assumed_at:
             contention, place, costly = self._corners[which - 1]
-            graph = self.traced.under(contention)
-            if self._recording is not None:
-                scale = self._recording.scale
+            if self._recording is None:
+                graph = self.traced.under(contention)
+            else:
+                scale, graph = self._recording.scale, self.undisturbed(contention)
                 graph = self._recording.taken_out(graph, scale.high if costly else scale.low, quickest=costly)
             self._assumed_at[which] = Assumed(graph, self._steps(graph), place, which)
         return self._assumed_at[which]
@@ -260,7 +277,7 @@ class Unchanged:
             return None
         if (ranks, times) not in self._others_at:
             graph = self._recording.taken_out(
-                self.traced.under(self.contention),
+                self.undisturbed(self.contention),
                 self._recording.scale.value,
                 times={rank: times for rank in self.graph.ranks if rank not in ranks},
             )
