@@ -29,8 +29,6 @@ from scalescope.records.operations import PAIRWISE, THROUGH_MEMBERS
 from scalescope.scaling.rank.collective import SEND_HELD_UP_NS, RankCollective
 from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
 from scalescope.scaling.rank.records.own_code.metrics import behind_updates
-from scalescope.scaling.rank.records.own_code.normalising import normalising
-from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.own_code.places import kinds_by_place
 from scalescope.scaling.rank.records.own_code.preparing import preparing
 from scalescope.scaling.rank.records.record import LAUNCH, WAIT, RankRecord, loaded_before_calls, that_load
@@ -109,9 +107,9 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         graph.loading.update(first + at for at in that_load(record))
         graph.preparing.update(first + at for at in preparing(record))
         graph.metrics.update(first + at for at in behind_updates(record))
-    graph.optimizing.update(first + at for own in single_operations(record).values() for at in own)
+    graph.optimizing.update(first + at for own in record.long_way.single.values() for at in own)
     graph.by_hand.update(first + at for one in updated_by_hand(record) for at in one.activities)
-    graph.normalising.update(first + at for one in normalising(record) for at in one.activities)
+    graph.normalising.update(first + at for one in record.long_way.chains for at in one.activities)
     graph.by_place.update((first + at, kind) for at, kind in kinds_by_place(record).items())
     graph.double.update(first + at for at in record.long_way.double)
     graph.converting.update(first + at for at in record.long_way.converting)

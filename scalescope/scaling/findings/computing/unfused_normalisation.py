@@ -10,7 +10,6 @@ from scalescope.scaling.finding.figures import NORMALISATIONS, NORMALISED
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.tally import of_last_rank_ms, takes_much
-from scalescope.scaling.rank.records.own_code.normalising import normalising
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
@@ -36,7 +35,7 @@ def unfused_normalisation(scene: Scene) -> Iterator[Candidate]:
     scale = max(1, len(scene.side.ranks) * len(numbers))
     for rank in scene.side.ranks:
         record = records[rank]
-        own = [one for one in normalising(record) if one.step in numbers]
+        own = [one for one in record.long_way.chains if one.step in numbers]
         if len({one.step for one in own}) < MOST_STEPS * len(numbers):
             return  # a rank alone that has them has work of its own
         for one in own:

@@ -14,7 +14,6 @@ from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.tally import of_last_rank_ms, takes_much
 from scalescope.scaling.rank.records.long_way import Update
 from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
-from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal, What
@@ -106,7 +105,7 @@ def unfused_optimizer(scene: Scene) -> Iterator[Candidate]:
     names: list[str] = []
     took = _Took(scene)
     for rank in scene.side.ranks:
-        record, found = scene.replayer.records[rank], single_operations(scene.replayer.records[rank])
+        record, found = scene.replayer.records[rank], scene.replayer.records[rank].long_way.single
         own = [at for rows in found.values() for at in rows if record.step[at] in took.numbers]
         if not own:
             return  # a rank alone that has none is not fused otherwise than the others: they do other things

@@ -24,7 +24,9 @@ class Chain(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LongWay:
-    """Of a rank with a device: which activities what its host runs has launched. Of a CPU's, operators are these."""
+    """Activities of a rank, by what its host runs: on CPUs these operators, else what they have launched. `operators`,
+    `double` and `converting` are of devices alone.
+    """
 
     single: dict[str, list[int]] = field(default_factory=dict)  # an optimizer's, by its step's name: see optimizers.py
     updates: list[Update] = field(default_factory=list)  # see by_hand.py

@@ -14,7 +14,11 @@ from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host
 from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
 from scalescope.scaling.rank.records.inputs import inputs_by_activity
+from scalescope.scaling.rank.records.long_way import LongWay
 from scalescope.scaling.rank.records.new_gradients import new_gradients
+from scalescope.scaling.rank.records.own_code.by_hand import loops_by_hand
+from scalescope.scaling.rank.records.own_code.normalising import normalising
+from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.own_code.unused_forward import unused_forward
 from scalescope.scaling.rank.records.precisions import precisions_of
 from scalescope.scaling.rank.records.record import (
@@ -95,6 +99,8 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         result.recomputed = inside_of(timeline.recomputed, result.start, result.kind)
         result.unused = unused_forward(trace, result, timeline.thread)
     _host_calls(trace, result, base, until)
+    if rows and edges:
+        result.long_way = LongWay(single_operations(result), loops_by_hand(result), normalising(result))
     thread = timeline.thread
     result.precisions = precisions_of(trace, result, thread)
     inside = Intervals(np.array(result.start, np.int64), np.array(result.end, np.int64))

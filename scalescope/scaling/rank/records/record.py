@@ -90,7 +90,7 @@ class RankRecord:
     precisions: list[int] = field(default_factory=list)  # by activity, see precisions.py; empty where none is told
     sharded: bool | None = None  # whether its parameters are, as its annotations say; None: they say nothing
     unused: list[int] = field(default_factory=list)  # activities of the forward pass that lead to no gradient
-    long_way: LongWay = NO_LONG_WAY  # what its own code has a device run
+    long_way: LongWay = NO_LONG_WAY  # what its own code computes in many operators where one would do
     new_gradients: list[int] = field(default_factory=list)  # when the host makes them, ascending: see new_gradients.py
 
     def operator_of(self, at: int) -> str:

@@ -16,7 +16,6 @@ from functools import cache
 import numpy as np
 
 from scalescope.scaling.rank.records.long_way import Update
-from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.intervals import Intervals, union
@@ -51,14 +50,13 @@ _BY_CHANCE, _RARE = 2, 0.03
 def updating(record: RankRecord) -> set[int]:
     """Return a rank's activities that update parameters one by one, by an optimizer of torch's or by hand."""
     by_hand = {at for one in updated_by_hand(record) for at in one.activities}
-    return by_hand.union(*single_operations(record).values())
+    return by_hand.union(*record.long_way.single.values())
 
 
 def updated_by_hand(record: RankRecord) -> list[Update]:
     """Return a rank's updates of parameters that give something back as one operator, ascending."""
-    if record.activity != "cpu":
-        return record.long_way.updates
-    return [one for one in loops_by_hand(record) if one.roots or one.anew]
+    on_cpu = record.activity == "cpu"
+    return [one for one in record.long_way.updates if not on_cpu or one.roots or one.anew]
 
 
 def loops_by_hand(record: RankRecord) -> list[Update]:
@@ -69,7 +67,7 @@ def loops_by_hand(record: RankRecord) -> list[Update]:
 
 def over_parameters(record: RankRecord) -> set[int]:
     """Return the activities of a CPU's loops over parameters, whether one operator gives something back or not."""
-    return {at for one in loops_by_hand(record) for at in one.activities} if record.activity == "cpu" else set()
+    return {at for one in record.long_way.updates for at in one.activities} if record.activity == "cpu" else set()
 
 
 def _is_over(often: Counter[str], parameters: int) -> bool:

@@ -77,9 +77,7 @@ class _Row(NamedTuple):
 
 
 def normalising(record: RankRecord) -> list[Chain]:
-    """Return the normalisations that a rank runs operator by operator, with their backward passes, ascending."""
-    if record.activity != "cpu":
-        return record.long_way.chains
+    """Return the normalisations that a host runs operator by operator, with their backward passes, ascending."""
     handed = sorted(call.start for call in record.calls if call.in_collective)
     by_step: dict[int, list[int]] = {}
     for at, (step, kind, stream) in enumerate(zip(record.step, record.kind, record.stream, strict=True)):

@@ -26,12 +26,10 @@ _FUSED = "::_fused_"
 
 
 def single_operations(record: RankRecord) -> dict[str, list[int]]:
-    """Return what of a rank's activities are an optimizer's, ascending, by the name of its step; none if it is fused.
+    """Return what of a host's operators are an optimizer's, ascending, by the name of its step; none if it is fused.
 
     Of the operators within a step these are the last ones, up to what no optimizer runs.
     """
-    if record.activity != "cpu":
-        return record.long_way.single
     found: dict[str, list[int]] = {}
     for begun, over, name in record.phases:
         if STEPPING.fullmatch(name):

@@ -6,8 +6,6 @@ optimizer that is not fused they update parameters. So a part of the step is the
 
 from scalescope.scaling.rank.kernels import Kernel, placed
 from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
-from scalescope.scaling.rank.records.own_code.normalising import normalising
-from scalescope.scaling.rank.records.own_code.optimizers import single_operations
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.kernel_kinds import COPIES, ELEMENTWISE, NORMALISATION, OPTIMISER, kind_of
@@ -19,9 +17,9 @@ _UNTOLD = (ELEMENTWISE, COPIES)
 def kinds_by_place(record: RankRecord) -> dict[int, str]:
     """Return what activities are for, by their numbers, where the place tells it and the name does not."""
     found: dict[int, str] = {}
-    for one in normalising(record):
+    for one in record.long_way.chains:
         found.update(dict.fromkeys(one.activities, NORMALISATION))
-    for own in (*single_operations(record).values(), *(one.activities for one in updated_by_hand(record))):
+    for own in (*record.long_way.single.values(), *(one.activities for one in updated_by_hand(record))):
         found.update(dict.fromkeys(own, OPTIMISER))
     return {at: kind for at, kind in found.items() if kind_of(record.name[at]) in _UNTOLD}
 
