@@ -87,7 +87,7 @@ def analyze_against(
     if whole and (untold or counted or shorter):
         own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None)
                for path, one in zip(references, good, strict=True)]  # fmt: skip
-        if shorter and (gone := causes_gone(found, own)):
+        if shorter and (gone := causes_gone(found, own, here.kernels, [one.kernels for one in good])):
             found.lost = [msgspec.structs.replace(loss, gone=gone) for loss in found.lost]
     if whole and (untold or counted):
         found.findings = beside_parts(beside_reference(found.findings, [one.findings for one in own]), own)

@@ -5,7 +5,7 @@ a tenth of the step may be sure where the step, beside other processes, is not k
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -17,6 +17,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, RecurringChange, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.spread import least_spread_of, spread_of
+from scalescope.scaling.compare.windows import kind_counts
 from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_of_one_step
@@ -24,6 +25,8 @@ from scalescope.scaling.finding.order import is_trifle_of_a_host
 from scalescope.scaling.findings.candidate import share_ms
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.rank.kernels import KernelTable
+from scalescope.scaling.trace.kernel_kinds import COPIES, ELEMENTWISE, KINDS
 from scalescope.scaling.verdicts.reference import (
     SURELY_TOLD,
     beside_reference,
@@ -35,6 +38,9 @@ from scalescope.scaling.verdicts.reference import (
 from scalescope.scaling.verdicts.step_rows.doubt import is_beyond_unsteadiness, is_of_the_job, was_unsteady
 
 AnalysisOf = Callable[[Path], RunAnalysis]
+RankKernels = Mapping[int, KernelTable]
+CallsOfKinds = Sequence[int | None]  # in the order of KINDS; None: steps differ
+RankCalls = Mapping[int, CallsOfKinds]
 
 #: More runs are not analysed for it: repeats tell how runs differ, and each takes as long as `analyze` does.
 _MOST_RUNS = 6
@@ -46,6 +52,11 @@ _WHOLE_PARTS: dict[Code, str] = {"data_loading": "idle_data", "copies": "exposed
 #: A part is longer by this share of what the cause costs, or the other side has the cause as well; and so is the
 #: number of exchanges.
 _MOST = 0.5
+#: Causes that are all ranks' own code, which is found where there is much of it alone: what is left of one, or is there
+#: without its operators, is told of nobody. It is gone where on each rank most of its calls are.
+_OWN_CODE: tuple[Code, ...] = ("unfused_optimizer", "updates_by_hand", "unfused_normalisation")
+_MADE_OF = (ELEMENTWISE, COPIES)
+_MOST_GONE = 0.75
 #: Causes whose exchanges are counted: they are there, and not on the other side, whatever a machine makes of a step. A
 #: small bucket is needed where it is sent: what it costs beyond a larger one a machine may have made.
 _EXCHANGES: tuple[Code, ...] = ("small_collectives",)
@@ -66,7 +77,7 @@ def found_alone(
         FoundAlone(side=name, finding=one)
         for name, mine, theirs, by in zip(names, own, reversed(own), (sides, (other, baseline)), strict=True)
         for one in _in_all(mine, theirs, more_calls=_more_calls(answer, name))
-        if _is_of_longer_part(one, answer.baseline_ms or 0.0, *by)
+        if _is_of_longer_part(one, answer.baseline_ms or 0.0, *by) and _is_own_code_gone(one, *map(_calls_in, by))
     ]
     return sorted(found, key=lambda one: -(one.finding.ms or 0.0))
 
@@ -81,7 +92,8 @@ def first_of_longer(
         return []
     mine, theirs = own if longer == "baseline" else own[::-1]
     first = mine[0].findings[0]
-    found = _in_all(mine, theirs, counted=True)
+    sides = (baseline, other) if longer == "baseline" else (other, baseline)
+    found = [one for one in _in_all(mine, theirs, counted=True) if _is_own_code_gone(one, *map(_calls_in, sides))]
     return [
         FoundAlone(side=longer, finding=one, like_ms=_like_ms(one, theirs)) for one in found[:1] if _is_same(one, first)
     ]
@@ -169,11 +181,43 @@ def with_its_own_first(run: RunAnalysis) -> list[Finding]:
     return [first, *(one for one in run.findings if one is not first)]
 
 
-def causes_gone(run: RunAnalysis, references: Sequence[RunAnalysis]) -> list[Finding]:
-    """Return what is sure in every reference's steps, and not in the run's: what was mended; most costly first."""
+def causes_gone(
+    run: RunAnalysis, references: Sequence[RunAnalysis], here: RankKernels, there: Sequence[RankKernels]
+) -> list[Finding]:
+    """Return what is sure in every reference's steps, and not in the run's: what was mended; most costly first.
+
+    `here`, `there`: the run's kernels, and each reference's.
+    """
     sure = [one for one in _in_all(references, [run]) if one.also_late is None and not is_of_one_step(one)]
     gone = [one for one in beside_parts(sure, [run]) if is_not_in_reference(one)]
+    left, *had = ({rank: kind_counts(table) for rank, table in own.items()} for own in (here, *there))
+    gone = [one for one in gone if all(_is_own_code_gone(one, own, left) for own in had)]
     return sorted(gone, key=lambda one: -(one.ms or 0.0))
+
+
+def _is_own_code_gone(finding: Finding, mine: RankCalls, theirs: RankCalls) -> bool:
+    """Tell whether on each rank most of the calls of a job's own code are no more there; of other causes always."""
+    if finding.code not in _OWN_CODE:
+        return True
+    own = _calls_of(finding)
+    kinds = {*KINDS} & {*parts_of(finding), *_MADE_OF}
+    fewer = [_fewer(kinds, mine[rank], theirs[rank]) for rank in mine.keys() & theirs.keys()]
+    return bool(fewer) and own > 0 and all(one is not None and one >= _MOST_GONE * own for one in fewer)
+
+
+def _fewer(kinds: Collection[str], mine: CallsOfKinds, theirs: CallsOfKinds) -> int | None:
+    """Return how many calls of these kinds a step has beyond the other's; None where steps of either differ, but for
+    copies, which may.
+    """
+    pairs = {kind: (mine[at], theirs[at]) for at, kind in enumerate(KINDS) if kind in kinds}
+    told = {kind: one[0] - one[1] for kind, one in pairs.items() if one[0] is not None and one[1] is not None}
+    return sum(told.values()) if pairs.keys() - {COPIES} <= told.keys() else None
+
+
+def _calls_in(side: Measurement) -> RankCalls:
+    """Return how often a step calls each kind, by rank, in the first window of a side's first run."""
+    windows = side.first.windows
+    return windows[0].calls if windows else {}
 
 
 def _more_calls(answer: Comparison, side: Side) -> float:
@@ -234,15 +278,15 @@ def _is_told(run: RunAnalysis, finding: Finding, *, counted: bool = False, more_
         return is_not_in_reference(finding)
     if finding.code in _NO_CAUSE or is_wait_for_cores(finding) or (finding.low_ms or 0.0) <= 0:
         return False
-    if finding.code in _EXCHANGES and more_calls >= _MOST * _exchanges_of(finding) > 0:
+    if finding.code in _EXCHANGES and more_calls >= _MOST * _calls_of(finding) > 0:
         return is_not_in_reference(finding)
     by_machine = was_unsteady(run) and not is_beyond_unsteadiness(run, finding)
     by_others = run.activity == "cpu" and not is_of_the_job(finding)  # who have, or had, its cores
     return is_not_in_reference(finding) and not by_machine and not by_others
 
 
-def _exchanges_of(finding: Finding) -> float:
-    """Return how many exchanges a step a cause is of, by its evidence; 0 where that does not tell."""
+def _calls_of(finding: Finding) -> float:
+    """Return of how many calls a step a cause is, by its evidence; 0 where that does not tell."""
     return max((row.calls or 0.0 for row in finding.evidence), default=0.0)
 
 

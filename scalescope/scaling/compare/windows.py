@@ -115,7 +115,10 @@ def _explain(
         }
     kinds = {rank: kind_shares([explained.kernels[rank]]) for rank in means}
     if basis == "as_run" and as_run is not None:
-        kinds = _without_recording(kinds, as_run.kinds)
+        computed = {
+            rank: table.total_ns / table.steps / 1e6 for rank, table in explained.kernels.items() if table.steps
+        }
+        kinds = _without_recording(kinds, as_run.kinds, computed)
     window = Window(
         ranks={rank: as_keys(parts, kinds[rank]) for rank, parts in means.items()},
         steps={rank: _usual_steps(rank, whole[rank], analysis) for rank in means},
@@ -196,15 +199,20 @@ def kind_shares(tables: Sequence[KernelTable]) -> Vector:
     return tuple(time.get(kind, 0) / whole if whole else float(kind == KINDS[-1]) for kind in KINDS)
 
 
-def _without_recording(profiled: Mapping[int, Vector], told: Sequence[KindRow]) -> dict[int, Vector]:
+def _without_recording(
+    profiled: Mapping[int, Vector], told: Sequence[KindRow], profiled_ms: Mapping[int, float]
+) -> dict[int, Vector]:
     """Return each rank's shares of kinds as they are without recording, which costs those most that are called most.
 
-    `told`: the mean rank's compute without it, on CPUs; none, where it is not told by kind.
+    `told`: the mean rank's compute without it, on CPUs; none, where it is not told by kind. `profiled_ms`: a step's
+    compute with it, by rank.
     """
     computed = {row.kind: row.ms for row in told if row.share_of_compute is not None}
     if not sum(computed.values()) or not profiled:
         return dict(profiled)
-    mean = [sum(shares) / len(profiled) for shares in zip(*profiled.values(), strict=True)]
+    # of ranks that compute for unlike times the mean's shares are not the mean of theirs
+    ms = [[share * profiled_ms.get(rank, 0.0) for share in shares] for rank, shares in profiled.items()]
+    mean = [sum(of_kind) / len(profiled) for of_kind in zip(*ms, strict=True)]
     left = [computed.get(kind, 0.0) / before if before else 0.0 for kind, before in zip(KINDS, mean, strict=True)]
     weighed = {rank: [share * kept for share, kept in zip(own, left, strict=True)] for rank, own in profiled.items()}
     return {

@@ -40,7 +40,7 @@ class KernelTable(msgspec.Struct, frozen=True):
     time: Ints  # ns, the sum over the steps
     labels: tuple[str, ...]  # kinds of collectives, such as `all_reduce float32`
     overlap: Ints  # (kernels, labels): of `time`, how long such collectives ran meanwhile, ns
-    placed: dict[Kernel, str] = {}  # the kinds of kernels whose place tells them
+    placed: dict[Kernel, str] | None = None  # the kinds of kernels whose place tells them; None: nobody looked
 
     @property
     def total_ns(self) -> int:
@@ -69,11 +69,12 @@ class KernelTable(msgspec.Struct, frozen=True):
     def by_kind(self) -> Iterator[tuple[str, str, KernelTime]]:
         """Yield each name, as often as it has kinds, with the kind and the time of all its kernels of that."""
         apart: dict[tuple[str, str], list[int]] = {}
-        for key, kind in self.placed.items():
+        known = self.placed or {}
+        for key, kind in known.items():
             apart.setdefault((key[0], kind), [0, 0])
         for key, own in self.items() if apart else ():
-            if key in self.placed:
-                sums = apart[key[0], self.placed[key]]
+            if key in known:
+                sums = apart[key[0], known[key]]
                 sums[0] += own.steps
                 sums[1] += own.total_ns
         for name, whole in self.by_name():
@@ -86,7 +87,7 @@ class KernelTable(msgspec.Struct, frozen=True):
 
     def kind(self, kernel: Kernel) -> str:
         """Return what a kernel of the table is for."""
-        return self.placed.get(kernel) or kind_of(kernel[0])
+        return (self.placed or {}).get(kernel) or kind_of(kernel[0])
 
     def row_kinds(self) -> list[str]:
         """Return what each row's kernel is for."""
@@ -144,12 +145,12 @@ def kernel_table(
 def placed(
     kernels: Iterable[tuple[int, float, str]], edges: Sequence[float], kinds: Mapping[int, str]
 ) -> dict[Kernel, str]:
-    """Return the kinds of a step's kernels that their place tells.
+    """Return the kinds of a step's kernels that their place tells, in most of the steps that have them.
 
     `kernels`: a step's and the next ones', as their number, begin and name, ascending by begin; `edges`: of the steps;
     `kinds`: by number.
     """
-    found: dict[Kernel, str] = {}
+    found: dict[Kernel, Counter[str | None]] = {}
     before: Counter[str] = Counter()
     step = 0
     for number, begin, name in kernels:
@@ -159,10 +160,23 @@ def placed(
         if now != step:
             step = now
             before.clear()
-        if number in kinds:
-            found[name, before[name]] = kinds[number]
+        found.setdefault((name, before[name]), Counter())[kinds.get(number)] += 1
         before[name] += 1
-    return found
+    usual = ((key, *told.most_common(1)[0]) for key, told in found.items())
+    return {key: kind for key, kind, times in usual if kind is not None and 2 * times > found[key].total()}
+
+
+def placed_in_all(tables: Iterable[KernelTable]) -> dict[Kernel, str] | None:
+    """Return the kinds that places tell in all of these tables that have such a kernel; None where one was not looked
+    at.
+    """
+    found: dict[Kernel, set[str]] = {}
+    for table in tables:
+        if table.placed is None:
+            return None
+        for key, _ in table.items():
+            found.setdefault(key, set()).add(table.placed.get(key, ""))
+    return {key: kind for key, (kind, *others) in found.items() if kind and not others}
 
 
 def _ordinals(names: Ints) -> Ints:

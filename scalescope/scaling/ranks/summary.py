@@ -182,8 +182,8 @@ def read_rank(
         on_cpu = build_cpu_timeline(trace, only)
         summary = replace(_summarise_host(trace, on_cpu, launches), of_file=device)
         record = record_host(trace, on_cpu) if for_replay else None
-    if record is not None and (kinds := kernels_by_place(record)):
-        summary = replace(summary, kernels=replace(summary.kernels, placed=kinds))
+    if record is not None:
+        summary = replace(summary, kernels=replace(summary.kernels, placed=kernels_by_place(record)))
     return RankReading(summary, record)
 
 

@@ -173,10 +173,11 @@ OPERATORS = (
                   r"\w*|col2im|im2col"),
     (NORMALISATION, r"\w*(layer|batch|group|instance|rms|weight|localresponse)norm\w*|normexceptdim"),
     (LOSS, r"\w*(softmax|loss|crossentropy|logsumexp|kldiv)\w*"),
+    (ELEMENTWISE, r"hist(c|ogram\w*)|bincount"),  # counted, as sums are
     (SORTING, r"topk|(arg|m)?sort|lexsort|kthvalue|unique\w*|searchsorted|bucketize|isin"),
     (EMBEDDING, r"\w*embedding\w*|(unsafe|unsafemasked)?index(?!er)\w*|gather\w*|scatter\w*|take\w*|put(?!s)\w*"
-                r"|segmentreduce|masked(select|scatter)\w*|nonzero\w*|bincount"
-                r"|hist(c|ogram\w*)|repeatinterleave|onehot|coalesced?"
+                r"|segmentreduce|masked(select|scatter)\w*|nonzero\w*"
+                r"|repeatinterleave|onehot|coalesced?"
                 r"|segment\w*(coo|csr)|gather(coo|csr)|moepermute\w*"),
     (MATMUL, r"(add|badd|addb|b|mkl|sparse\w*|grouped|scaled|scaledgrouped|int|hs|s|ssp)?add?mm\w*|b?mm|baddbmm"
              r"|addbmm"

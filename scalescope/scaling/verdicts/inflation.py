@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import msgspec
 
-from scalescope.scaling.rank.kernels import KernelTable
+from scalescope.scaling.rank.kernels import KernelTable, placed_in_all
 from scalescope.scaling.study_answer import KindGrowth
 from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
 
@@ -54,14 +54,24 @@ class KernelPair(msgspec.Struct, frozen=True):
 
 
 def match_kernels(small: Sequence[KernelTable], large: Sequence[KernelTable]) -> list[KernelPair]:
-    """Return all kernels of both runs, each of which is given by its ranks' tables."""
+    """Return all kernels of both runs, each of which is given by its ranks' tables.
+
+    A kernel whose place tells that it is for another thing in one run than in the other is another kernel.
+    """
     before, after = _mean_kernels(small), _mean_kernels(large)
-    keys = {**before, **after}
-    placed = {key: kind for table in (*small, *large) for key, kind in table.placed.items()}
-    return [
-        KernelPair(key[0], placed.get(key) or kind_of(key[0]), before.get(key, _ABSENT), after.get(key, _ABSENT))
-        for key in keys
-    ]
+    here, there = placed_in_all(small), placed_in_all(large)
+    if here is None or there is None:
+        here = there = {}  # what places tell of one run alone is no difference between both
+    pairs = []
+    for key in {**before, **after}:
+        kinds = [placed.get(key) or kind_of(key[0]) for placed in (here, there)]
+        if kinds[0] == kinds[1] or key not in before or key not in after:
+            kind = kinds[0] if key in before else kinds[1]
+            pairs.append(KernelPair(key[0], kind, before.get(key, _ABSENT), after.get(key, _ABSENT)))
+        else:
+            pairs.append(KernelPair(key[0], kinds[0], before[key], _ABSENT))
+            pairs.append(KernelPair(key[0], kinds[1], _ABSENT, after[key]))
+    return pairs
 
 
 def growth_by_kind(small: Sequence[KernelTable], large: Sequence[KernelTable]) -> list[KindGrowth]:

@@ -15,7 +15,7 @@ from scalescope.scaling.answer_rows import PARTS, Collective, KernelRow, RankSpl
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.exchanges import RankExchanges
-from scalescope.scaling.rank.kernels import KernelTable
+from scalescope.scaling.rank.kernels import KernelTable, placed_in_all
 from scalescope.scaling.rank.partition import total
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 from scalescope.scaling.verdicts.kinds import kernel_kinds
@@ -180,7 +180,7 @@ def _merged(tables: Sequence[KernelTable]) -> KernelTable:
         time=time,
         labels=labels,
         overlap=overlap,
-        placed={key: kind for one in tables for key, kind in one.placed.items()},
+        placed=placed_in_all(tables),
     )
 
 

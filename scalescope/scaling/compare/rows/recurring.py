@@ -1,7 +1,7 @@
 """Steps that are longer every so often, on both sides: the step's change is of those between, and says nothing of them.
 
 Their period is taken from the side that has one; both sides' steps of its phases are then laid beside their other ones.
-A side that has none of them is known to have none once it ran three periods.
+A side that has none of them is known to have none once it ran three periods, and these would have stood out.
 """
 
 import math
@@ -19,6 +19,8 @@ from scalescope.scaling.verdicts.step_rows.recurring import longer_at
 
 #: What is less of the step in the mean is not worth a word.
 _LEAST_SHARE = 0.005
+#: A side is known to have no such steps where its own at those phases are known to so much of what these take longer.
+_MOST_UNTOLD = 0.5
 #: A period is seen at least so often.
 _LEAST_TIMES = 3
 
@@ -87,9 +89,12 @@ def _cost(repeat: Repeat, steps: RecurringSteps | None, own: bool) -> _Cost | No
         half = (found.longer_high_ms - found.longer_low_ms) / 2
         return _Cost(steps.every, found.longer_ms, found.mean_ms, half / found.every)  # as `analyze` tells them
     mean, half = statistics.fmean(each), half_of_mean(each)
-    if not own and abs(mean) <= half:
+    has = own or mean > half  # though nobody found them there, beside others that are longer for other reasons
+    if not has and half > _MOST_UNTOLD * steps.longer_ms:
+        return None
+    if not has and abs(mean) <= half:
         mean = 0.0  # none, but for what it may have without anybody's seeing
-    return _Cost(steps.every if own else None, mean, mean / steps.every, half / steps.every)
+    return _Cost(steps.every if has else None, mean, mean / steps.every, half / steps.every)
 
 
 def _joined(costs: Sequence[_Cost]) -> _Cost:

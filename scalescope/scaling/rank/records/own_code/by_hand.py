@@ -95,13 +95,15 @@ def _behind_backward(record: RankRecord) -> Iterator[tuple[list[int], int]]:
     forwards = [begun for begun, _, name in record.phases if name.endswith(_FORWARD)]
     fetches, again = record.data.starts.tolist(), set(record.recomputed)
     row: list[int] = []
-    parameters, is_forward, is_fetched, before = 0, True, False, 0
+    parameters, is_forward, is_fetched, before, step = 0, True, False, 0, -1
     for at in (at for at, kind in enumerate(record.kind) if kind == COMPUTE and record.stream[at] == 0):
         start, name = record.start[at], record.name[at]
         if is_node := _is_node(name):
             parameters = (0 if is_forward else parameters) + (name == _GRADIENT)
             is_forward = is_fetched = False
+            step = record.step[at]
         else:
+            is_forward |= record.step[at] != step  # what a step begins with is its batch's, image by image
             is_forward |= _any_between(forwards, before, start) or (at not in again and _multiplies(name))
             is_fetched |= _any_between(fetches, before, start)
         elsewhere = is_node or is_forward or _any_within(phases, start)
