@@ -3,6 +3,7 @@
 Of the names and times see tests/test_scaling_compute_habits.py.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from scalescope.hardware.peaks import Peak, find_peak
 from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.finding.figures import FULL_PRECISION
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.computing.wider_numbers import full_precision
@@ -58,6 +60,33 @@ def test_a_step_of_float32_products_is_told_as_that_with_what_tf32_and_bf16_brin
     # what came of such a job in tf32 was 0.83 of its products, and in bf16 0.99, with what became of the rest
     assert one.low_ms is not None and one.high_ms is not None and one.ms is not None
     assert 0.7 * 35 < one.low_ms <= 0.83 * 35 <= one.ms < 0.99 * 35 <= one.high_ms < 40
+
+
+@pytest.mark.parametrize(("device", "tf32"), [("NVIDIA GeForce RTX 4090", False), ("NVIDIA A100-SXM4-80GB", True)])
+def test_tf32_is_advised_only_where_the_devices_peaks_tell_what_it_brings(
+    device: str, tf32: bool, tmp_path: Path
+) -> None:
+    """*In bf16 or tf32*, and *at least* what bf16 brings, of a device whose peak in tf32 is that in fp32."""
+    answer = run_of(tmp_path, device, (SIMT, 2000.0), (FFMA, 1500.0), (ADD, 500.0))
+    one = told(answer)
+    assert one is not None and one.remedy is not None
+    assert ("tf32" in because(one), "set_float32_matmul_precision" in cure_text(one.remedy)) == (tf32, tf32)
+    assert ("in bf16 (torch.autocast)" + " or tf32" * tf32) in run_verdict(answer).text
+
+
+def test_nor_is_it_of_products_that_are_too_few_for_a_finding_and_a_line_of_what_the_compute_is(tmp_path: Path) -> None:
+    answer = run_of(tmp_path, "NVIDIA GeForce RTX 4090", (SIMT, 90.0), (ADD, 250.0))
+    (one,) = (one for one in answer.findings if one.code == "nothing")
+    assert any(row.name == FULL_PRECISION for row in one.evidence)
+    assert one.remedy is not None and one.remedy.cure == "matrix_units_in_bf16"
+
+
+def test_tf32_that_is_no_faster_is_no_cure() -> None:
+    known = find_peak("NVIDIA GeForce RTX 4090")
+    assert known is not None
+    as_fast = replace(known, tf32_tflops=known.fp32_tflops)
+    ((one,), (other,)) = (_proposed({0: _multiplying()}, peak) for peak in (known, as_fast))
+    assert one == other and one.remedy is not None and one.remedy.cure == "matrix_units_in_bf16"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,44 @@ def _spin(spun: Any = None) -> None:
         time.sleep(60)
 
 
+LOOKS = """
+import multiprocessing, subprocess, sys, time
+from scalescope.train.script.own_workers import OwnWorkers
+forks = multiprocessing.get_context("fork")
+def spin():
+    until = time.process_time() + 0.1
+    while time.process_time() < until: pass
+def ended():
+    child = forks.Process(target=spin)
+    child.start()
+    child.join()
+living = []
+def lives():
+    living.append(forks.Process(target=time.sleep, args=(60,), daemon=True))
+    living[0].start()
+def another():
+    living.append(subprocess.Popen([sys.executable, "-S", "-c", "print(flush=True); input()"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    living[0].stdout.readline()
+used = OwnWorkers()
+{}
+used.pause()
+used.go_on()
+print(used.had_none(), used.worked(0) is None)
+for one in living: one.kill()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nothing tells what processes use")
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [("pass", "True True"), ("another()", "True True"), ("ended()", "False True"), ("lives()", "False False")],
+)
+def test_that_there_were_no_workers_is_known_where_none_was_seen_and_none_came_and_went(does: str, told: str) -> None:
+    command = [sys.executable, "-c", LOOKS.format(does)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == told.split()
+
+
 SPINS = "import time\nwhile time.process_time() < {}: pass\n"
 
 

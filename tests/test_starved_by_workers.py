@@ -4,11 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from msgspec.structs import replace
 
+from scalescope.hardware.detect import describe
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.records.steps.recording import RecordingFacts
+from scalescope.records.steps.recording import RecordedWindow, RecordingFacts
 from scalescope.records.steps.worker_times import ChildTime, WorkerTime
 from scalescope.report.compare.sentences import verdict_sentences
 from scalescope.report.text.cures.words import cure_elsewhere
@@ -26,6 +28,10 @@ from scalescope.scaling.finding.kinds import do_workers_rest, is_of_resting_work
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.of_rows.core_waits import is_wait_for_cores
 from scalescope.scaling.findings.of_rows.own_workers import within_their_workers
+from scalescope.train.script.config import script_config
+from scalescope.train.script.exchange import Lap, Message
+from scalescope.train.script.membership import Membership
+from scalescope.train.script.run_recorder import RunRecorder
 from tests.test_compare_alike import DATA
 from tests.test_core_waits import BESIDE_OTHERS, BY_ITSELF, STALL, rows, told
 
@@ -265,5 +271,30 @@ def test_the_cores_that_workers_used_are_read_with_a_run(tmp_path: Path) -> None
     workers = [WorkerTime(rank=rank, processes=1, cores=0.2) for rank in (0, 1)]
     run.write_recording(RecordingFacts(bursts=[], windows=[], workers=workers))
     assert read_side([run.path])[0].first.worker_cores == 0.4
-    run.write_recording(RecordingFacts(bursts=[], windows=[], workers=[]))  # looked for, and none there
-    assert read_side([run.path])[0].first.worker_cores == 0.0
+    run.write_recording(RecordingFacts(no_workers=True))  # by a later attempt at the same run
+    assert read_side([run.path])[0].first.worker_cores == 0.4
+
+
+def test_only_a_run_that_is_known_to_have_no_workers_has_workers_on_no_core(tmp_path: Path) -> None:
+    """An empty list was taken for none, which versions that never looked wrote as well, and runs that could not."""
+    for none, cores in ((False, None), (True, 0.0)):
+        run = RunFolder(shutil.copytree(DATA / "runs_v0.1" / "train", tmp_path / f"{none}"))
+        run.write_recording(RecordingFacts(no_workers=none))
+        assert read_side([run.path])[0].first.worker_cores == cores
+    run.write_recording(RecordingFacts())
+    assert read_side([run.path])[0].first.worker_cores is None, "one of two attempts did not look"
+
+
+@pytest.mark.parametrize(("knowing", "none"), [((0, 1), True), ((0,), False)])
+def test_a_job_has_no_workers_where_each_of_its_ranks_says_so(
+    knowing: tuple[int, ...], none: bool, tmp_path: Path
+) -> None:
+    config, text = script_config("kept", {"runs": tmp_path, "name": "kept", "logger": "none"})
+    membership = Membership(0, 2, "torchrun", "gloo", torch.device("cpu"), torch.distributed.HashStore())
+    recorder = RunRecorder(config, text, membership, describe(0, membership.device), lambda _: "steady", lambda _: None)
+    for rank in (0, 1):
+        laps, window = [Lap(step, 100.0, 1.0) for step in range(3)], RecordedWindow(steps=[1], planned=1)
+        recorder.take([Message(rank, laps, windows=[window], no_workers=rank in knowing, ended=True)])
+    recorder.end("done", None)
+    recording = RunFolder(tmp_path / "kept").read_recording()
+    assert recording is not None and (recording.workers, recording.no_workers) == ([], none)

@@ -242,7 +242,7 @@ def _add_own_threads(analysis: RunAnalysis, folder: RunFolder) -> None:
     times, recording = analysis.step_times, _recording(folder)
     if recording is None:
         return
-    analysis.busy_threads, analysis.worker_times = recording.threads, recording.workers or []
+    analysis.busy_threads, analysis.worker_times = recording.threads, recording.workers
     analysis.child_times = recording.children
     waits = times.core_waits if times is not None else None
     if times is None or waits is None:

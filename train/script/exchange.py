@@ -53,6 +53,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     windows: list[RecordedWindow] = []
     threads: list[BusyThread] = []  # of its process, beside the loop's
     workers: WorkerTime | None = None  # its loaders' workers
+    no_workers: bool = False  # it is known to have had none
     children: list[ChildTime] = []  # its other child processes
     ended: bool = False  # the rank's last message
 

@@ -36,6 +36,7 @@ class _Seen:
     at_s: float
     ended_s: float = math.nan  # used by those that have ended, of any kind
     living: Mapping[int, _Child] = field(default_factory=dict)
+    whole: bool = False  # each one that lives is known, and what those used that have ended
 
     @property
     def workers(self) -> dict[int, _Child]:
@@ -50,6 +51,8 @@ class OwnWorkers:
         self._took_s = self._same_s = self._delay_s = 0.0
         self._cpu_s: dict[str | None, float] = {}  # by command; of workers by None
         self._since: _Seen | None = None
+        self._first_ended_s: float | None = None
+        self._had_none = True  # as far as was looked
         self.go_on()
 
     def go_on(self) -> None:
@@ -90,6 +93,13 @@ class OwnWorkers:
             waiting=max(0.0, waiting) if math.isfinite(waiting) else None,
         )
 
+    def had_none(self) -> bool:
+        """Tell whether there was no worker whenever it was looked, and no child ended that may have been one; False
+        where nothing tells.
+        """
+        self.pause()
+        return self._took_s > 0 and self._had_none
+
     def others(self, rank: int) -> list[ChildTime]:
         """Return what each command used, in all stretches, that a rank started and that is no worker."""
         self.pause()
@@ -103,6 +113,10 @@ class OwnWorkers:
     def _look(self) -> _Seen:
         seen = _children()
         self._processes = max(self._processes, len(seen.workers))
+        if self._first_ended_s is None:
+            self._first_ended_s = seen.ended_s
+        # of what came and went between two looks only its time is known, and not what it was
+        self._had_none &= seen.whole and not seen.workers and seen.ended_s == self._first_ended_s
         return seen
 
 
@@ -143,7 +157,8 @@ def _children() -> _Seen:
             continue
         cpu_s = told.user + told.system + told.children_user + told.children_system
         found[one.pid] = _Child(cpu_s, age_s, name, _delay_s(one.pid))
-    return _Seen(now_s, ended.children_user + ended.children_system, found)
+    whole = psutil.LINUX and len(found) == len(living)  # elsewhere nothing tells of those that have ended
+    return _Seen(now_s, ended.children_user + ended.children_system, found, whole)
 
 
 def _eldest(pid: int, parents: Mapping[int, int]) -> int:

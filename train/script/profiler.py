@@ -286,6 +286,7 @@ class StepProfiler:
             windows=self._windows.take_written(), bursts=self._windows.measured if last else None, ended=last,
             threads=self._threads.busy(self._membership.rank) if last else [],
             workers=self._workers.worked(self._membership.rank) if last and self._workers is not None else None,
+            no_workers=last and self._workers is not None and self._workers.had_none(),
             children=self._workers.others(self._membership.rank) if last and self._workers is not None else [],
         )  # fmt: skip
         self._laps, self._remarks = [], []

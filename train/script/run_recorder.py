@@ -68,6 +68,7 @@ class RunRecorder:
         self._bursts: dict[int, RecordingBursts] = {}
         self._threads: list[BusyThread] = []
         self._workers: list[WorkerTime] = []
+        self._without_workers: set[int] = set()  # ranks that are known to have had none
         self._children: list[ChildTime] = []
         self._windows: dict[int, RecordedWindow] = {}  # the longest that a rank recorded, by first step
         self._counts_samples = config.samples is not None
@@ -108,6 +109,8 @@ class RunRecorder:
                 self._accounting = replace(self._accounting, samples_per_step=sum(self._samples.values()))
             self._threads += message.threads
             self._workers += [message.workers] if message.workers is not None else []
+            if message.no_workers:
+                self._without_workers.add(message.rank)
             self._children += message.children
             if message.bursts is not None:
                 self._bursts[message.rank] = message.bursts
@@ -215,6 +218,7 @@ class RunRecorder:
                 bursts=[self._bursts[rank] for rank in sorted(self._bursts)],
                 threads=self._threads,
                 workers=sorted(self._workers, key=lambda one: one.rank),
+                no_workers=len(self._without_workers) == self._size,
                 children=sorted(self._children, key=lambda one: (one.rank, -one.cores)),
                 windows=[
                     msgspec.structs.replace(recorded_facts(rows, own), longer=self._opened.get(own.steps[0]))

@@ -116,8 +116,8 @@ class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):
     bursts: list[RecordingBursts] = []  # a rank each; none where they could not be measured
     windows: list[WindowFacts] = []
     threads: list[BusyThread] = []  # of a script's ranks, beside their loops
-    #: Their loaders' workers, of each rank that has any; None: not looked for, as in an older version.
-    workers: list[WorkerTime] | None = None
+    workers: list[WorkerTime] = []  # their loaders' workers, of each rank that has any; none also where nothing tells
+    no_workers: bool = False  # every rank looked for workers all along, and had none
     children: list[ChildTime] = []  # their other child processes that compute
 
     def after(self, earlier: "RecordingFacts | None") -> "RecordingFacts":
@@ -129,7 +129,8 @@ class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):
             bursts=self.bursts or earlier.bursts,
             windows=[windows[at] for at in sorted(windows)],
             threads=self.threads or earlier.threads,
-            workers=self.workers if self.workers is not None else earlier.workers,
+            workers=self.workers or earlier.workers,
+            no_workers=self.no_workers and earlier.no_workers,
             children=self.children or earlier.children,
         )
 

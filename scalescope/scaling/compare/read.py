@@ -299,10 +299,15 @@ def _run_delay(rows: Sequence[StepRow]) -> float | None:
 
 
 def _worker_cores(folder: RunFolder) -> float | None:
-    """Return the cores that all ranks' loaders' workers used together; None where a run did not look for any."""
+    """Return the cores that all ranks' loaders' workers used together; 0 where a run is known to have none, None where
+    it noted none.
+    """
     recording = folder.read_recording()
-    workers = recording.workers if recording is not None else None
-    return sum(one.cores for one in workers) if workers is not None else None
+    if recording is None:
+        return None
+    if recording.workers:
+        return sum(one.cores for one in recording.workers)
+    return 0.0 if recording.no_workers else None
 
 
 def _free(rows: Sequence[StepRow]) -> list[float]:

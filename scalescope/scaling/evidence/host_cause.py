@@ -1,9 +1,10 @@
 """One thing that a comparison of the ranks' hosts finds: a cause of lost host time, not yet priced."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from scalescope.scaling.evidence.gaps import GapLocation
 from scalescope.scaling.finding.finding import LoopPlace
@@ -75,3 +76,16 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
         earlier = self.place is not None and self.place.phase == "before_first"
         held_up = sum(ns for step, ns in zip(self.steps, self.ns, strict=True) if step - earlier in steps)
         return held_up / max(1, len(steps))
+
+
+def of_ranks(causes: Iterable[HostCause], ranks: Collection[int]) -> list[HostCause]:
+    """Return what holds up the hosts of these ranks: what that costs on others, which are not replayed, nothing tells.
+
+    The ranks that come last most often are among those that are replayed.
+    """
+    found = []
+    for cause in causes:
+        own = tuple((rank, ns) for rank, ns in cause.own_ns if rank in ranks)
+        if (cause.rank is None or cause.rank in ranks) and (own or not cause.own_ns):
+            found.append(replace(cause, own_ns=own))
+    return found

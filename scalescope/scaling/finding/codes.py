@@ -117,6 +117,7 @@ Cure = Literal[
     "give_step_ms",
     "faster_kernels",
     "matrix_units",  # for products that run in fp32 without them
+    "matrix_units_in_bf16",  # the same, of a device of which nothing tells that it is faster in tf32
     "channels_last",  # the layout that convolutions compute in
     "pad_sides",  # of products, to multiples of eight elements
     "narrower_numbers",  # for what computes in fp64

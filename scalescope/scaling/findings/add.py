@@ -26,7 +26,7 @@ from scalescope.scaling.as_run.step import (
 from scalescope.scaling.as_run.untraced import another_of_its_own, untraced_of_run, untraced_of_traces
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.points import Launch
-from scalescope.scaling.evidence.host_cause import HostCause
+from scalescope.scaling.evidence.host_cause import HostCause, of_ranks
 from scalescope.scaling.finding.finding import Finding, Reason
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.candidate import Scene
@@ -224,6 +224,7 @@ def find_in(
 ) -> list[Finding] | None:
     """Return a replayed run's findings; None where the replay can price none, for the reason in `unpriced`."""
     replay = replayer.replay
+    host = of_ranks(host, replayer.graph.ranks) if host is not None else None
     if replayer.stalled is not None:
         analysis.unpriced = Reason("stalled", f"nothing is predicted: {replayer.stalled}")
         return None

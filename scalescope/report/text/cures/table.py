@@ -325,6 +325,10 @@ CURES: dict[Cure, CureText] = {
         "torch.autocast('cuda', torch.bfloat16) around the forward pass and its loss; of convolutions "
         "torch.backends.cudnn.allow_tf32",
     ),
+    "matrix_units_in_bf16": CureText(
+        "let products run on the matrix units, in bf16 (torch.autocast)",
+        "torch.autocast('cuda', torch.bfloat16) around the forward pass and its loss",
+    ),
     "channels_last": CureText(
         "compute in the layout that convolutions have",
         "model and inputs .to(memory_format=torch.channels_last)",

@@ -217,6 +217,7 @@ IN_JAX: dict[Cure, CureText] = {
     "matrix_units": CureText(
         "let products run on the matrix units", "bfloat16 arrays, or jax.default_matmul_precision('tensorfloat32')"
     ),
+    "matrix_units_in_bf16": CureText("let products run on the matrix units, in bf16", "bfloat16 arrays"),
     "narrower_numbers": CureText(
         "compute in fp32, or narrower, what needs no fp64", "jax_enable_x64 off, or array.astype(jnp.float32)"
     ),

@@ -27,6 +27,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import is_usual_launching
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.computing.habits import habits_of
+from scalescope.scaling.findings.computing.wider_numbers import onto_matrix_units
 from scalescope.scaling.rank.records.backward_passes import accumulates
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
@@ -145,7 +146,8 @@ def _cure(scene: Scene, wasteful: Sequence[EvidenceRow], rows: Sequence[Evidence
     """
     mended = [row for row in wasteful if row.name in _CURES]
     if mended and scene.analysis.framework == "torch":
-        return _CURES[max(mended, key=lambda row: row.ms or 0.0).name]
+        name = max(mended, key=lambda row: row.ms or 0.0).name
+        return onto_matrix_units(scene.peak) if name == FULL_PRECISION else _CURES[name]
     if _are_waits(rows):
         return "profile_longer"
     if _are_transfer(rows):

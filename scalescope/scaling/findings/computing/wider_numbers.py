@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from scalescope.hardware.peaks import Peak
+from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.figures import DOUBLE_PRECISION, FULL_PRECISION
 from scalescope.scaling.finding.finding import Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
@@ -105,13 +107,15 @@ def _on_devices(scene: Scene) -> Iterator[Candidate]:
 def full_precision(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks multiply in fp32 beside the matrix units, on a device whose peaks are known.
 
-    What can come back is bounded by these: of fp32's, tf32's and bf16's. A device may have no tf32, or gain nothing.
+    What can come back is bounded by these: of fp32's, tf32's and bf16's. Of a device that gains nothing in tf32, or of
+    which that is not known, by bf16's alone, which is all that is advised then.
     """
     peak = scene.peak
     if scene.replayer.on_cpu or peak is None or peak.bf16_tflops <= peak.fp32_tflops:
         return
     by_bf16 = 1 - peak.fp32_tflops / peak.bf16_tflops
-    by_tf32 = by_bf16 if peak.tf32_tflops is None else max(0.0, 1 - peak.fp32_tflops / peak.tf32_tflops)
+    tf32_tflops = _faster_tf32(peak)
+    by_tf32 = by_bf16 if tf32_tflops is None else 1 - peak.fp32_tflops / tf32_tflops
     graph, ranks = scene.replayer.graph, scene.side.ranks
     tally = Tally(ranks, set(graph.step_numbers))
     low = middle = high = whole = 0.0
@@ -127,14 +131,26 @@ def full_precision(scene: Scene) -> Iterator[Candidate]:
     if whole >= _ALL * multiplied:
         high += _NARROWED * (computed - whole)
     figure, *kinds = tally.rows(FULL_PRECISION, "activity")
-    told = replace(figure, share=whole / computed, value=None if peak.tf32_tflops is None else low / whole)
+    told = replace(figure, share=whole / computed, value=None if tf32_tflops is None else low / whole)
     yield Candidate(
         code="full_precision",
         removals=removals,
         known_within=(low / middle, high / middle),
         evidence=(told, *kinds),
-        remedy=Remedy(cure="matrix_units"),
+        remedy=Remedy(cure=onto_matrix_units(peak)),
     )
+
+
+def onto_matrix_units(peak: Peak | None) -> Cure:
+    """Return what lets products in fp32 run on a device's matrix units: tf32 only where its peaks, where these are
+    known, say that it is faster.
+    """
+    return "matrix_units" if peak is None or _faster_tf32(peak) is not None else "matrix_units_in_bf16"
+
+
+def _faster_tf32(peak: Peak) -> float | None:
+    """Return a device's peak in tf32, where that is known to be beyond fp32's."""
+    return peak.tf32_tflops if peak.tf32_tflops is not None and peak.tf32_tflops > peak.fp32_tflops else None
 
 
 def _of_peaks(node: Activity) -> tuple[float, float, float]:

@@ -16,6 +16,8 @@ def bound_experts(scene: Scene) -> None:
     """Bound what each row of uneven experts says that balanced ones bring, in place."""
     rows = scene.analysis.experts
     for at, row in enumerate(rows):
+        if row.rank not in scene.replayer.graph.ranks:
+            continue  # what it computes beyond the others no replay takes out: what is measured is all that is told
         without = tuple(Removal(what, row.rank) for what in ("own", "more", "slow"))
         told = scene.replayer.predict(Change(without=without), near=True)
         if told.reason is not None or told.change_ms is None:
