@@ -85,6 +85,21 @@ def test_a_run_too_short_to_show_how_often_it_saves_is_not_told_to_save_nothing(
     assert change is not None and not change.differs and change.baseline_each_ms == pytest.approx(503.0, abs=5.0)
 
 
+def test_steps_that_nobody_found_on_a_noisy_side_are_not_said_to_be_none() -> None:
+    """*In both every 10th step takes 89.6 ms longer, and in nohist none does* of two runs with one checkpoint each."""
+
+    def noisy(every: int, ms: float, spread: float) -> Callable[[int], float]:
+        return lambda step: 12.0 + spread * float(NOISE.standard_normal()) + (ms if step % every == every - 1 else 0.0)
+
+    calm, beside = side(validating(10, 6.0)), side(noisy(10, 6.0, 1.5))
+    unfound = [msgspec.structs.replace(one, recurring=None) for one in beside.repeats]  # as beside a few longer ones
+    found = changed(calm, msgspec.structs.replace(beside, repeats=unfound))
+    assert found is not None and not found.differs and (found.baseline_every, found.other_every) == (10, 10)
+    apart = side(lambda step: 12.0 + (8.0 if step % 20 == 9 else -8.0 if step % 20 == 19 else 0.01 * (step % 7)))
+    unfound = [msgspec.structs.replace(one, recurring=None) for one in apart.repeats]
+    assert changed(calm, msgspec.structs.replace(apart, repeats=unfound)) is None, "none would have stood out there"
+
+
 def test_a_side_too_short_to_have_any_tells_nothing() -> None:
     assert changed(side(validating(10, 100.0)), side(validating(10, 0.0), steps=range(5, 25))) is None
     assert changed(side(validating(10, 100.0)), Measurement(name="traces", repeats=[])) is None

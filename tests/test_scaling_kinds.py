@@ -4,9 +4,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scalescope.report.panels.kinds import inflation_sentence
+from scalescope.scaling.answer_rows import KindRow
+from scalescope.scaling.compare.windows import _without_recording
+from scalescope.scaling.rank.kernels import KernelTable, placed, placed_in_all
 from scalescope.scaling.study_answer import KindGrowth, Waterfall
 from scalescope.scaling.trace.families import FAMILIES as COMMUNICATION_FAMILIES
 from scalescope.scaling.trace.families import is_communication_kernel
@@ -18,6 +22,7 @@ from scalescope.scaling.trace.kernel_kinds import (
     ELEMENTWISE,
     EMBEDDING,
     FAMILIES,
+    KINDS,
     LOSS,
     MATMUL,
     NORMALISATION,
@@ -28,6 +33,7 @@ from scalescope.scaling.trace.kernel_kinds import (
     TRANSFORMS,
     kind_of,
 )
+from scalescope.scaling.verdicts.inflation import growth_by_kind
 from scalescope.scaling.verdicts.waterfall import compute_split, mean_step, waterfall
 from tests.recorded import explained_of
 
@@ -330,3 +336,50 @@ def test_where_the_other_kernels_became_faster_no_share_stands_above_all() -> No
     )
     fall.kinds = [grown(MATMUL, 0.12, 0.03)]
     assert "25% of that are kernels that run beside all_reduce float32; the rest" in inflation_sentence(fall)
+
+
+def _table(names: str, placed: dict[tuple[str, int], str] | None, ms: float = 1.0) -> KernelTable:
+    """Return a step of kernels that take so long each, a letter each."""
+    words, seen = tuple(dict.fromkeys(names)), [names[:at].count(name) for at, name in enumerate(names)]
+    return KernelTable(
+        steps=1, names=tuple(f"aten::{word}" for word in words), labels=(), placed=placed,
+        name=np.array([words.index(name) for name in names], np.int32), ordinal=np.array(seen, np.int32),
+        ran=np.ones(len(names), np.int32), time=np.full(len(names), round(ms * 1e6)),
+        overlap=np.zeros((len(names), 0), np.int64),
+    )  # fmt: skip
+
+
+def test_kernels_are_placed_as_in_most_steps_and_one_step_in_another_order_moves_none() -> None:
+    usual, odd = "mmmm", "mm" + "mmmm"  # of an odd step two more come first
+    kernels, kinds, begin = [], {}, 0
+    for step in range(5):
+        for at, _ in enumerate(odd if step == 2 else usual):
+            if at >= (5 if step == 2 else 3):
+                kinds[begin] = NORMALISATION
+            kernels.append((begin, float(begin), "aten::m"))
+            begin += 1
+    edges = [0.0, 4.0, 8.0, 14.0, 18.0, 22.0]
+    assert placed(kernels, edges, kinds) == {("aten::m", 3): NORMALISATION, ("aten::m", 5): NORMALISATION}
+
+
+def test_what_is_for_another_thing_on_either_side_is_no_counterpart() -> None:
+    """114.8 ms of normalisation were told of a run that had 53.3, as the other one's kernels of those numbers were."""
+    hand, built = _table("mmmm", {("aten::m", at): NORMALISATION for at in (0, 1)}), _table("mm", {})
+    growth = {one.kind: (one.from_ms, one.to_ms, one.inflation_ms) for one in growth_by_kind([hand], [built])}
+    assert growth == {NORMALISATION: (2.0, 0.0, 0.0), ELEMENTWISE: (2.0, 2.0, 0.0)}
+    unknown = _table("mm", None)
+    growth = {one.kind: (one.from_ms, one.to_ms, one.inflation_ms) for one in growth_by_kind([hand], [unknown])}
+    assert growth == {ELEMENTWISE: (4.0, 2.0, 0.0)}, "what one side's places tell is no difference from the other's"
+    assert placed_in_all([hand, _table("mmmm", {("aten::m", 0): NORMALISATION})]) == {("aten::m", 0): NORMALISATION}
+
+
+def test_kinds_without_recording_are_each_ranks_own_where_one_computes_for_longer() -> None:
+    """Of 77 ms of convolutions 51 were left on a rank that counts histograms for 215 ms, and these took 256."""
+    at = {kind: number for number, kind in enumerate(KINDS)}
+    slow, other = ([0.0] * len(KINDS) for _ in range(2))
+    slow[at[CONVOLUTION]], slow[at[ELEMENTWISE]] = 80 / 300, 220 / 300
+    other[at[CONVOLUTION]], other[at[ELEMENTWISE]] = 80 / 85, 5 / 85
+    told = [KindRow(kind=kind, calls=1.0, ms=0.9 * ms, share_of_compute=0.5, beside_communication_ms=None)
+            for kind, ms in ((CONVOLUTION, 80.0), (ELEMENTWISE, 112.5))]  # fmt: skip
+    left = _without_recording({0: tuple(slow), 1: tuple(other)}, told, {0: 300.0, 1: 85.0})
+    assert left[0] == pytest.approx(slow) and left[1] == pytest.approx(other), "recording costs both kinds alike"

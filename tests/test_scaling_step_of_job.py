@@ -26,13 +26,14 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.as_run.of_job import interval_of_job, is_step_of_job, tell_step_of_job
+from scalescope.scaling.as_run.of_job import FAR, interval_of_job, is_step_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.as_run.untraced_step import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding.figures import STEADY_STEPS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding.kinds import is_of_steady_steps
 from scalescope.scaling.findings.computing.nothing import tell_kinds
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness, longer_for_long_ones_ms
@@ -42,6 +43,18 @@ from tests.report_samples import run_with_traces, words
 #: So many times as long after a window as before it, steps tell nothing of what it did.
 _DISAGREE = 1.12
 JOB = Path(__file__).parent / "data" / "cpu_ddp_n2"
+
+
+def test_a_cause_of_steps_that_are_far_longer_than_the_jobs_own_is_a_share_of_those(tmp_path: Path) -> None:
+    """*Between 177.5 ms and 270.4 ms of the 435.5 ms step* was of one of 656.3, beside a bar with 27% of that in it."""
+    for times, far in ((0.95, False), (0.6, True)):
+        answer = own_run(tmp_path / str(times), times, uneven=0.01)
+        told = answer.as_run
+        assert told is not None and told.step_ms is not None and told.replayed_ms is not None
+        assert (abs(told.replayed_ms.value - told.step_ms) > FAR * told.step_ms) == far
+        whole = [one.ms / one.fraction for one in answer.findings
+                 if one.ms and one.fraction and one.ms < told.step_ms and not is_of_steady_steps(one)]  # fmt: skip
+        assert whole and all(ms == pytest.approx(told.replayed_ms.value if far else told.step_ms) for ms in whole)
 
 
 def own_run(

@@ -158,6 +158,20 @@ def _job(
     return analysed(job.write(folder))
 
 
+def test_of_which_most_is_still_there_it_is_not_gone(tmp_path: Path) -> None:
+    """Of four hand-written norms two were mended, and *in hand, and not in hand_half, …* was said: two are not told."""
+    whole = tmp_path / "whole"
+    _job(whole)
+    _job(tmp_path / "few", places=2)
+    _job(tmp_path / "one_rank", ranks=(0,))
+    _job(tmp_path / "none", ranks=())
+    gone = {name: [one.code for one in analyze_against(tmp_path / name, [whole]).lost[0].gone]
+            for name in ("few", "one_rank", "none")}  # fmt: skip
+    assert gone == {"few": [], "one_rank": [], "none": ["unfused_normalisation"]}
+    told = compare_paths([whole], [tmp_path / "few"], analysis_of=analyze_alone)
+    assert not any(one.finding.code == "unfused_normalisation" for one in told.alone)
+
+
 def test_it_costs_what_was_measured_of_built_in_ones_forwards_and_backwards(tmp_path: Path) -> None:
     (one,) = _of(_job(tmp_path))
     whole = 30.0 + 5 * 2 * len(CHAIN) * 0.002

@@ -6,7 +6,7 @@ rank 1's sleep, and a list of changes that has faster links first, would contrad
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.of_job import is_step_of_job, tell_step_of_job
+from scalescope.scaling.as_run.of_job import FAR, beyond_the_job_ms, is_step_of_job, tell_step_of_job
 from scalescope.scaling.as_run.step import is_known_as_run, step_as_run
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.finding.finding import Finding, ranks_of
@@ -69,7 +69,7 @@ def _changed_step(analysis: RunAnalysis) -> tuple[float, ChangedStep, float | No
         return parts, "as_profiled", told.step_ms if told is not None else None
     if told.source == "range" and told.replayed_ms is None:
         return parts, "likely", None
-    if is_step_of_job(told) or not is_doubtful(analysis):
+    if is_step_of_job(told) or not (is_doubtful(analysis) or abs(beyond_the_job_ms(told)) > FAR * told.step_ms):
         return told.step_ms, "as_run", None
     return parts, "without_recording", told.step_ms
 

@@ -120,7 +120,7 @@ def parts_sentence(answer: Comparison) -> str:
             which = "No part by itself changed beyond noise, as the whole step did as measured."
         if answer.in_the_mean:
             which = "Of the steps between the longer ones no part changed for sure."
-        elif slowed:
+        elif slowed and not any(one.more_done for one in answer.parts):
             which = "No part of the job's steps changed for sure."
         return f"{which}{why} {adds_up}"
     others = "no other part's change is sure" if of_window else "each other part's change is within noise"

@@ -103,9 +103,9 @@ def _behind_backward(record: RankRecord) -> Iterator[tuple[list[int], int]]:
             is_forward = is_fetched = False
             step = record.step[at]
         else:
-            is_forward |= record.step[at] != step  # what a step begins with is its batch's, image by image
             is_forward |= _any_between(forwards, before, start) or (at not in again and _multiplies(name))
-            is_fetched |= _any_between(fetches, before, start)
+            # what a step begins with is its batch's, image by image
+            is_fetched |= record.step[at] != step or _any_between(fetches, before, start)
         elsewhere = is_node or is_forward or _any_within(phases, start)
         is_own = not elsewhere and bool((_ZEROING if is_fetched else _RULE).fullmatch(name))
         beside = not elsewhere and not is_fetched and bool(_BESIDE.fullmatch(name))
