@@ -201,6 +201,10 @@ class GlooJob:
             self._event(rank, "python_function", "<built-in function ord>", begin, begin + round(each / 2))
         self.now[rank] += round(ms * 1e6)
 
+    def stack(self, rank: int, name: str, begun: int, ended: int) -> None:
+        """Record a function of a rank's Python that ran around what it has done meanwhile."""
+        self._event(rank, "python_function", name, begun, ended)
+
     def _event(
         self, rank: int, category: str, name: str, start: int, end: int, thread: int = _LOOP, args: Json | None = None
     ) -> None:

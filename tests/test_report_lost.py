@@ -25,9 +25,9 @@ from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import AsMeasured, SurePart, WaterfallPart
 from scalescope.scaling.answer_steps import RecurringSteps, StepTimes
-from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
+from scalescope.scaling.compare.answer import AmountChange, Comparison, CountedWork, PartChange
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.compare.lost import other_work, sure_parts
+from scalescope.scaling.compare.lost import other_calls, other_work, sure_parts
 from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.trace.kernel_kinds import ELEMENTWISE
 from tests import data_parallel
@@ -432,5 +432,11 @@ def test_work_that_differs_is_said_before_a_length_that_cannot_be_told(calm: Pat
     runs = ", by what one run of a job differs from the next: by their own steps they are known to ± 3.9 ms and ± 28.3"
     assert f"95%: -17 to 97 ms{runs} ms)" in first
     assert " does not do the same work as calm's: elementwise" in beside_cause(run), "beside a cause that leads, too"
-    run.lost = [replace(one, to_own_ms=57.0) for one in run.lost]
+    amount = AmountChange(amount="collectives", operation="all_reduce", baseline=8.0, other=2.0)
+    calls = other_calls(replace(found, amounts=[amount]))
+    assert not other_calls(replace(found, amounts=[amount], low_ms=1.0))
+    run.lost = [replace(one, other_calls=calls) for one in run.lost]
+    both = "a step does not do the same work as calm's: 2 all_reduce calls a step for 8 and elementwise and reductions"
+    assert both in run_verdict(run).headline
+    run.lost = [replace(one, to_own_ms=57.0, other_calls=[]) for one in run.lost]
     assert runs[:40] not in run_verdict(run).headline, "its own steps leave as much open"

@@ -24,6 +24,7 @@ from scalescope.scaling.answer_rows import (
     KernelRow,
     KindRow,
     LastCollective,
+    OtherCalls,
     OtherWork,
     PipelineRow,
     PlacesChange,
@@ -178,6 +179,7 @@ class RankLoss(msgspec.Struct, kw_only=True):
     sure_parts: list[SurePart] = []  # that changed beyond noise, largest first: of a step that may not have
     #: Of a step whose change is within noise, what is done more or less often, most time first.
     other_work: list[OtherWork] = []
+    other_calls: list[OtherCalls] = []  # … and of which collectives it makes another number
     #: Causes that are sure in the reference and not in the run, most costly first; of a step that may be no longer.
     gone: list[Finding] = []
     #: By so much is either side's own median known, ms (95%), whatever runs differ by; None: several, or nothing tells.

@@ -74,6 +74,14 @@ class OtherWork(msgspec.Struct, kw_only=True, frozen=True):
     rank: int | None = None  # whose alone; None: each one's
 
 
+class OtherCalls(msgspec.Struct, kw_only=True, frozen=True):
+    """Collectives of an operation, of which a rank makes another number a step than a reference: counted, no noise."""
+
+    operation: str
+    baseline_calls: int
+    other_calls: int
+
+
 class PlacesChange(msgspec.Struct, kw_only=True, frozen=True):
     """Ranks that changed places: those that have most to do, or are late, are not the same on both sides."""
 

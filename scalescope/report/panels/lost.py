@@ -81,7 +81,7 @@ def lost_sentence(run: RunAnalysis) -> str:
 
 def lost_title(losses: Sequence[RankLoss]) -> str:
     """Return of which steps the table is, and that what they differ by is within noise, where it is."""
-    sure = losses[0].as_measured is not None or losses[0].sure_parts or losses[0].other_work
+    sure = losses[0].as_measured is not None or losses[0].sure_parts or _does_other_work(losses[0])
     within = ": within noise" if losses[0].within_noise and not sure else ""
     return f"What a profiled step lost against {losses[0].reference}, a rank, recording included{within}"
 
@@ -136,11 +136,11 @@ def lost_clause(run: RunAnalysis) -> str:
             sure_parts = [one for one in loss.sure_parts if not is_of_the_gone(run, one.part, one.change_ms)]
             other_work = [one for one in loss.other_work if not is_of_the_gone(run, one.part, one.change_ms)]
             loss = msgspec.structs.replace(loss, sure_parts=sure_parts, other_work=other_work)
-        if not loss.sure_parts and not loss.other_work:
+        if not loss.sure_parts and not _does_other_work(loss):
             return "; ".join(filter(None, (gone, f"a step {how} {loss.reference}'s, {within}")))
         its = f"its length is {loss.reference}'s" if known else "its length cannot be told from that"
         besides = [f"it has {_sure_parts(loss)}"] if loss.sure_parts else []
-        first = [_other_work(loss), *besides] if loss.other_work else [f"a step has {_sure_parts(loss)}"]
+        first = [_other_work(loss), *besides] if _does_other_work(loss) else [f"a step has {_sure_parts(loss)}"]
         return "; ".join(filter(None, (gone, *first, f"{its}, {within}")))
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
@@ -165,15 +165,21 @@ def _sure_parts(loss: RankLoss) -> str:
     return f"{listing(more)} than {loss.reference}'s"
 
 
+def _does_other_work(loss: RankLoss) -> bool:
+    return bool(loss.other_work or loss.other_calls)
+
+
 def _other_work(loss: RankLoss) -> str:
     """Return what a step does more or less often than the reference's, which is counted; no full stop."""
+    calls = [f"{one.other_calls:,} {one.operation} calls a step for {one.baseline_calls:,}"
+             for one in loss.other_calls[:_MOST_NAMED]]  # fmt: skip
     told = [
         f"{parts.named(one.part).name if one.part in PARTS else one.part} {one.other_calls:,} calls a step for "
         f"{one.baseline_calls:,}{f' on rank {one.rank}' if one.rank is not None else ''} "
         f"({_in_digits(one)} {'more' if one.change_ms > 0 else 'less'}; {_bounds_of(one)})"
         for one in loss.other_work[:_MOST_NAMED]
     ]
-    return f"a step does not do the same work as {loss.reference}'s: {listing(told)}"
+    return f"a step does not do the same work as {loss.reference}'s: {listing([*calls, *told])}"
 
 
 def _bounds_of(one: SurePart | OtherWork) -> str:
@@ -229,7 +235,7 @@ def beside_cause(run: RunAnalysis) -> str:
     if high < 0:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either
     bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"
-    other = f". {capitalized(_other_work(loss))}" if loss.other_work else ""
+    other = f". {capitalized(_other_work(loss))}" if _does_other_work(loss) else ""
     return f"against {loss.reference} the step is {_longer(change)}{within} ({bounds}){cores}{other}"
 
 

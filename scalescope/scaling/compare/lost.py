@@ -17,7 +17,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.unevenness import half_of_median
 from scalescope.scaling.answer import RankLoss
-from scalescope.scaling.answer_rows import PARTS, OtherWork, SurePart, WaterfallPart
+from scalescope.scaling.answer_rows import PARTS, OtherCalls, OtherWork, SurePart, WaterfallPart
 from scalescope.scaling.compare.alike.same_work import another_job, other_names
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
@@ -96,6 +96,7 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
             as_measured=found.sure_as_measured,
             sure_parts=sure,
             other_work=other_work(found),
+            other_calls=other_calls(found),
             from_own_ms=_own_ms(references) if found.basis == "untraced" else None,
             to_own_ms=_own_ms([run]) if found.basis == "untraced" else None,
         )
@@ -139,6 +140,18 @@ def other_work(found: Comparison) -> list[OtherWork]:
                       change_ms=change, low_ms=bounds[0], high_ms=bounds[1], rank=work.rank)
         )  # fmt: skip
     return sorted(told, key=lambda one: -abs(one.change_ms))
+
+
+def other_calls(found: Comparison) -> list[OtherCalls]:
+    """Return of which collectives a step makes another number, where it may be as long as the reference's."""
+    low, high = found.low_ms, found.high_ms
+    if low is None or high is None or not low <= 0 <= high:
+        return []
+    return [
+        OtherCalls(operation=one.operation, baseline_calls=round(one.baseline), other_calls=round(one.other))
+        for one in found.amounts
+        if one.amount == "collectives" and one.operation is not None
+    ]
 
 
 def _own_ms(paths: Sequence[Path]) -> float | None:

@@ -56,6 +56,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     jax: bool = False  # the job is written in JAX
     compiled: bool = False  # its kernels are of torch.compile's making already
     accumulates: bool = False  # a step adds up gradients of several passes before it exchanges them
+    line: str | None = None  # of the script, that calls it: `job.py(23): dashboard`; where stacks were recorded
     alone: bool = False  # one rank is the whole job
     one_host: bool = False  # all its ranks are known to run on one host
     lacks_cores: bool = False  # it needs some, and the ranks compute on all: it brings what the cause costs at most

@@ -1,6 +1,7 @@
 """Grows a trace's columns out of its events, block by block: integers, interned names, times in integer nanoseconds."""
 
 import re
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from scalescope.scaling.trace.trace import (
     Activities,
     CommunicationArgs,
     GradientArgs,
+    Lines,
     MultipliedAt,
     Numbered,
     Precisions,
@@ -62,6 +64,24 @@ _NODE = re.compile(r"\w+Backward\d*")
 _THREAD_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
+#: A function of Python as the profiler names it, by the file's path behind the folder that it was imported from.
+_FUNCTION = re.compile(r"(?P<file>[^<>]+)\.py\(\d+\): .+")
+#: Whose functions call torch's operators for a script, and are none of its own.
+_LIBRARIES = frozenset({"torch", "torchvision", "torchaudio", "numpy", "deepspeed", "scalescope", "site-packages"})
+
+
+def _is_a_scripts(name: str) -> bool:
+    """Tell whether a frame's name is that of a function of a script's own."""
+    told = _FUNCTION.fullmatch(name)
+    folders = told["file"].split("/") if told is not None else []
+    standard = bool(folders) and (folders[0] in sys.stdlib_module_names or "lib" in folders[:-1])
+    return bool(folders) and not standard and not _LIBRARIES.intersection(folders[:-1])
+
+
+def _lines(start: Ints, end: Ints, thread: Ints, name: Ints) -> Lines:
+    return Lines(start, end, thread, ids(name))
+
+
 class Columns:
     """Grows the columns block by block."""
 
@@ -81,6 +101,7 @@ class Columns:
         self._operators = GrowingColumns(6)
         self._annotations = GrowingColumns(6)
         self._frames = GrowingColumns(3)
+        self._lines = GrowingColumns(4)
         self._overhead = GrowingColumns(3)
         self._queue_full = GrowingColumns(3)
         self._operator_communication: dict[int, int] = {}
@@ -167,6 +188,7 @@ class Columns:
             annotation_communication=self._annotation_communication,
             threads=self.threads,
             frames=Stretches(*self._frames.columns()),
+            lines=_lines(*self._lines.columns()),
             overhead=Stretches(*self._overhead.columns()),
             queue_full=Stretches(*self._queue_full.columns()),
             events=self.events,
@@ -198,10 +220,15 @@ class Columns:
             self._take_numbers(fields, operators, names, first)
         if (annotations := self._usable(fields, np.flatnonzero(table == _ANNOTATION))).size:
             self._take_talking(fields, annotations, self._annotations, self._annotation_communication)
+        frames = self._usable(fields, np.flatnonzero(table == _FRAME))
+        own = [word for word in np.unique(fields.name[frames]).tolist() if _is_a_scripts(strings[word])]
+        if (lines := frames[np.isin(fields.name[frames], own)]).size:
+            names = self._name_ids(fields, lines)
+            self._lines.append([fields.start[lines], fields.end[lines], self._threads(fields, lines), names])
         overhead = np.flatnonzero(table == _OVERHEAD)
         full = overhead[np.array([word == _QUEUE_FULL for word in strings], bool)[fields.name[overhead]]]
         for rows, stretches in (
-            (np.flatnonzero(table == _FRAME), self._frames),
+            (frames, self._frames),
             (overhead, self._overhead),
             (full, self._queue_full),
         ):

@@ -76,6 +76,22 @@ class Stretches(msgspec.Struct, frozen=True):
 NO_STRETCHES = Stretches(*(np.empty(0, np.int64) for _ in range(3)))
 
 
+class Lines(msgspec.Struct, frozen=True):
+    """Calls of a script's own Python functions, and of those of libraries that are not torch's. Times in ns."""
+
+    start: Ints
+    end: Ints
+    thread: Ints
+    name: Ids  # `job.py(23): dashboard`
+
+    def __len__(self) -> int:
+        return int(self.start.size)
+
+
+_NONE = np.empty(0, np.int64)
+NO_LINES = Lines(_NONE, _NONE, _NONE, np.empty(0, np.int32))
+
+
 class MultipliedAt(msgspec.Struct, frozen=True):
     """When operators began that multiply, ns, the elements of what in each grows with the batch, and its name, in file
     order.
@@ -150,6 +166,7 @@ class Trace(msgspec.Struct):
     numbered: Numbered = NONE_NUMBERED  # of those that record gradients, and of the backward pass's nodes
     threads: dict[int, str] = msgspec.field(default_factory=dict)
     frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
+    lines: Lines = NO_LINES  # of these, who calls what from a script
     overhead: Stretches = NO_STRETCHES  # of the profiler itself, as it says: buffers asked for, flushed, full
     queue_full: Stretches = NO_STRETCHES  # of these, a launch that waits for room in the device's queue
     events: int = 0  # events decoded, of every kind

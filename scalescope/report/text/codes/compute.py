@@ -16,6 +16,7 @@ from scalescope.report.text.codes.evidence import (
     others,
     row_of,
 )
+from scalescope.report.text.cures.words import line_words
 from scalescope.scaling.finding.figures import (
     ANOMALY,
     AROUND,
@@ -54,7 +55,7 @@ def own_work(finding: Finding) -> str:
             f"it looks for NaN behind its backward pass's operators, {looks.calls:,.0f} times a step, as "
             "torch.autograd.set_detect_anomaly has it, which makes the others longer, too"
         )
-    told = _launched_alone(finding)
+    told = f"{_launched_alone(finding)}{line_words(finding.remedy)}"
     if row_of(finding, CONVERTING) is None:
         return told
     converts = "it converts a part of the network to another precision and back, whose operators may take longer, too"

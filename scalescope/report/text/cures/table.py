@@ -13,6 +13,9 @@ class CureText:
     elsewhere: str
 
 
+#: What tells of a line of the script, where none is told.
+WITH_STACKS = "profile_steps(…, stacks=True)"
+
 CURES: dict[Cure, CureText] = {
     "no_anomaly_detection": CureText(
         "switch anomaly detection off", "no torch.autograd.set_detect_anomaly(True), or detect_anomaly(), but to debug"
@@ -26,7 +29,7 @@ CURES: dict[Cure, CureText] = {
         "what only that rank runs inside the step: logging, checks or validation under `if rank == …`; where it runs "
         "within the forward or backward pass, a hook that is registered there alone (register_forward_hook, "
         "register_full_backward_hook, register_comm_hook, a tensor's register_hook). "
-        "profile_steps(…, stacks=True) puts the lines that call it into the trace, and makes recorded steps longer",
+        f"{WITH_STACKS} puts the lines that call it into the trace, and makes recorded steps longer",
     ),
     "same_kernels": CureText(
         "let that rank compute in the precision and layout that the others do",

@@ -1,6 +1,6 @@
 """A finding's remedy in words that fit the job, and where it is to be done."""
 
-from scalescope.report.text.cures.table import CURES, CureText
+from scalescope.report.text.cures.table import CURES, WITH_STACKS, CureText
 from scalescope.report.text.cures.where import (
     ACCUMULATING,
     BY_BACKEND,
@@ -30,6 +30,10 @@ def _of(remedy: Remedy, several: bool = False) -> CureText:
     """Return a cure in words that fit where it is to be done; `several`: on several ranks."""
     if several and remedy.cure in ON_SEVERAL:
         return ON_SEVERAL[remedy.cure]
+    if remedy.line is not None and remedy.cure == "look_at_rank":
+        told = CURES[remedy.cure].elsewhere.partition(WITH_STACKS)[0].rstrip(" .")  # stacks are there
+        line = remedy.line.replace("{", "{{").replace("}", "}}")
+        return CureText(f"look at {line}, which launches that on this rank alone", told)
     if lacks_cores_to_load(remedy):
         return ON_FULL_CORES[remedy.cure]
     in_jax = remedy.jax and remedy.cure in IN_JAX
@@ -74,6 +78,13 @@ def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
     told = _sized(_of(remedy, several).elsewhere, remedy)
     saved = _SAVED.get(int(remedy.size or 0)) if remedy.cure in EVENS_OUT and not several else None
     return told if saved is None else f"{told}. If the others take over what it has more of, {saved} of this is saved"
+
+
+def line_words(remedy: Remedy | None) -> str:
+    """Return which line of a script calls what is to be looked at, behind what that is; "" where no stacks tell."""
+    if remedy is None or remedy.line is None:
+        return ""
+    return f", called in {remedy.line}"
 
 
 def _sized(words: str, remedy: Remedy) -> str:

@@ -50,9 +50,15 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
                 removals=tuple(Removal(what, rank) for what in whats),
                 in_each_ms=tuple(extra.ms) if extra.counted else (),
                 evidence=(*extra.evidence, *extra.counted, *anomaly, *converts),
-                remedy=Remedy(cure="no_anomaly_detection" if looks else instead),
+                remedy=Remedy(cure="no_anomaly_detection" if looks else instead, line=_line(scene, rank, extra)),
                 least_share=_LEAST_SHARE,
             )
+
+
+def _line(scene: Scene, rank: int, extra: Extra) -> str | None:
+    """Return the line of the script that calls what takes most of it; None where no stacks tell."""
+    most = next((row for row in extra.evidence if row.kind == "activity"), None)
+    return scene.replayer.records[rank].callers.get(most.name) if most is not None else None
 
 
 def _by_itself(scene: Scene, rank: int) -> Extra | None:

@@ -13,6 +13,7 @@ from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
+from scalescope.scaling.rank.records.callers import callers_of
 from scalescope.scaling.rank.records.inputs import inputs_by_activity
 from scalescope.scaling.rank.records.long_way import LongWay
 from scalescope.scaling.rank.records.new_gradients import new_gradients
@@ -99,6 +100,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         result.recomputed = inside_of(timeline.recomputed, result.start, result.kind)
         result.unused = unused_forward(trace, result, timeline.thread)
     _host_calls(trace, result, base, until)
+    result.callers = callers_of(trace, result)
     if rows and edges:
         result.long_way = LongWay(single_operations(result), loops_by_hand(result), normalising(result))
     thread = timeline.thread

@@ -11,6 +11,7 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.partition import device_layers, device_windows
 from scalescope.scaling.rank.recomputed import find_recomputed, inside_of
 from scalescope.scaling.rank.recorded import count_recorded
+from scalescope.scaling.rank.records.callers import callers_of
 from scalescope.scaling.rank.records.element_reads import elements_before
 from scalescope.scaling.rank.records.new_gradients import new_gradients
 from scalescope.scaling.rank.records.own_code.by_operators import add_long_way
@@ -82,6 +83,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         result.new_gradients = made[made < until].tolist()
         result.recomputed = _recomputed(trace, result)
         add_long_way(trace, timeline.steps, result)
+    result.callers = callers_of(trace, result)
     _find_awaited(result)
     _add_gradients(trace, result)
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}

@@ -91,6 +91,7 @@ class RankRecord:
     sharded: bool | None = None  # whether its parameters are, as its annotations say; None: they say nothing
     unused: list[int] = field(default_factory=list)  # activities of the forward pass that lead to no gradient
     long_way: LongWay = NO_LONG_WAY  # what its own code computes in many operators where one would do
+    callers: dict[str, str] = field(default_factory=dict)  # by name: see callers.py; none without stacks
     new_gradients: list[int] = field(default_factory=list)  # when the host makes them, ascending: see new_gradients.py
 
     def operator_of(self, at: int) -> str:
