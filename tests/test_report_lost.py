@@ -57,7 +57,7 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
     said = capsys.readouterr().out
     first = said.strip().splitlines()[0]
     assert (
-        "a step is 4.0 ms longer than calm's (26.5 ms to 30.5 ms; 95%: 3.18 to 4.82 ms): on rank 2, for which the "
+        "a step is 4.0 ms longer than calm's (26.5 ms to 30.5 ms; 95%: 3.19 to 4.81 ms): on rank 2, for which the "
         "others come to wait, 4.0 ms more compute. By its own steps alone: rank 2 costs 1.7 ms" in first
     )
     table = said[said.index("What a profiled step lost against calm, a rank, recording included\n") :].splitlines()
@@ -164,7 +164,7 @@ def test_what_all_ranks_do_more_of_is_no_ranks_own(calm: Path, late: Path) -> No
         loss.compute_inflation_ms = loss.compute_more_work_ms = None
         waits = WaterfallPart(part="exposed_wait", ms=-3.0 if loss.rank == 2 else 1.0)
         loss.parts = [WaterfallPart(part="idle_data", ms=4.0), waits]
-    assert "; 95%: 3.18 to 4.82 ms): 4.0 ms idle (loading data). By its own steps alone: " in run_verdict(run).headline
+    assert "; 95%: 3.19 to 4.81 ms): 4.0 ms idle (loading data). By its own steps alone: " in run_verdict(run).headline
 
 
 @pytest.mark.parametrize(("off_ms", "told"), [(2.0, "is as long as"), (4.0, "cannot be told in length from")])
@@ -297,7 +297,7 @@ def test_each_length_below_says_of_which_step_it_is_as_profiled_or_as_run(calm: 
     run = analyze_against(late, [calm])
     (panel,) = lost_panels(data_of_traces([run], "run"))
     assert panel.sentence.startswith("Against calm a profiled step of the mean rank is 4.0 ms longer (26.5 ms to ")
-    assert panel.sentence.endswith(". The step as run changed by 4.00 ms (95%: 3.18 to 4.82 ms), beyond noise.")
+    assert panel.sentence.endswith(". The step as run changed by 4.00 ms (95%: 3.19 to 4.81 ms), beyond noise.")
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 8.0, 4.0, 12.0
         loss.from_measured_ms, loss.to_measured_ms = 24.0, 32.0

@@ -13,7 +13,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.predict import open_as_run
 from scalescope.scaling.finding.finding import AlsoLate, Finding, Order
-from scalescope.scaling.findings.beside_untold import without_untold
+from scalescope.scaling.findings.bounds.beside_untold import without_untold
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.found import as_whatif

@@ -13,13 +13,13 @@ import msgspec
 from comparisons.making import finished
 from scalescope.scaling.compare.measurement import Measurement, Repeat, Window
 from scalescope.scaling.compare.read import read_repeat
-from scalescope.scaling.trace.kernel_kinds import KINDS, RECURRENT, TRANSFORMS
+from scalescope.scaling.trace.kernel_kinds import KINDS, RECURRENT, SORTING, TRANSFORMS
 
 _T = TypeVar("_T")
 
 ROWS = "rows.jsonl.gz"
 #: What the figures of a window were before rows said it.
-_FORMER_KINDS = tuple(kind for kind in KINDS if kind not in (RECURRENT, TRANSFORMS))
+_FORMER_KINDS = tuple(kind for kind in KINDS if kind not in (RECURRENT, TRANSFORMS, SORTING))
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

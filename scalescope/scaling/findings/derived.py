@@ -21,7 +21,7 @@ from scalescope.scaling.finding.order import (
     worth_telling,
 )
 from scalescope.scaling.finding.sizes import as_bound, evened_out
-from scalescope.scaling.findings.beside_untold import without_untold
+from scalescope.scaling.findings.bounds.beside_untold import without_untold
 from scalescope.scaling.findings.of_rows.core_waits import with_core_waits
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.loads_by_turns import with_loads_by_turns, without_turns_of_one
