@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from scalescope.records.rows import StepRow
 from scalescope.report.text.findings import because
@@ -13,6 +14,7 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding.kinds import is_now_and_then
+from scalescope.scaling.findings.of_rows.core_waits import SINCE_STEP
 from tests.gloo_traces import GlooJob
 from tests.report_samples import run_with_traces
 
@@ -103,6 +105,13 @@ def test_steps_that_wait_for_cores_are_told_by_those_waits_alone(tmp_path: Path)
     assert (first.low_ms or 0.0) > 0.9 * (first.ms or 0.0), "a change of level is no chance"
     assert ". Since step 27 its host could run, and waits for a core" in run_verdict(run).headline
     assert "50.0 ms a step, and 1.0 ms before" in run_verdict(run).headline
+    # *Since step 57 the hosts could run, and wait for a core: 9.1 ms a step, and 70.2 ms before*
+    rows = [
+        replace(row, ms=row.others_ms, others_ms=row.ms) if row.name == SINCE_STEP else row for row in first.evidence
+    ]
+    ended = because(replace(first, evidence=tuple(rows)))
+    assert ended.startswith("until step 27 its host could run, and waits for a core")
+    assert ended.endswith(": 50.0 ms a step, and 1.0 ms since")
 
 
 @pytest.mark.parametrize("waits", [range(20, 52, 6), range(49, 52), range(0)])

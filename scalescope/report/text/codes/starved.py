@@ -31,6 +31,8 @@ def _waits_for_cores(finding: Finding) -> str:
     if since is None or since.value is None:
         return told
     then, before = milliseconds(since.ms or 0.0), milliseconds(since.others_ms or 0.0)
+    if (since.ms or 0.0) < (since.others_ms or 0.0):
+        return f"until step {since.value:.0f} {told}: {before} a step, and {then} since"
     return f"since step {since.value:.0f} {told}: {then} a step, and {before} before"
 
 
