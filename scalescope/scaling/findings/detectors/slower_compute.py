@@ -49,6 +49,8 @@ _ALL_KINDS = 0.6
 _TURN_NS, _TURNS = 300_000, 0.5
 #: So much of what is longer by stretches is so in the same launches of each step, where it is no other process.
 _PUNCTUAL = 0.7
+#: Stretches are one where they lie within this share of it, at launches of which one takes so many times another's time.
+_ONE_STRETCH, _UNLIKE = 0.15, 2.0
 #: Multiplications are longer alike where their middle half is within this share of the typical one.
 _ALIKE = 0.25
 #: What moves data is longer by no more than this share of that, where clocks are.
@@ -343,7 +345,7 @@ def by_turns(common: InCommon) -> Reason | None:
     taken = float(common.longer[turns].sum())
     if taken < _TURNS * whole or common.ratio(np.ones(turns.size, bool)) > 1 + _NATURAL:
         return None
-    if _recur(common, turns) or common.typical_ratio > 1 + _NATURAL:
+    if (_recur(common, turns) and not _are_slices(common, turns)) or common.typical_ratio > 1 + _NATURAL:
         return None
     row = EvidenceRow(
         kind="figure",
@@ -365,6 +367,19 @@ def _recur(common: InCommon, turns: "np.ndarray") -> bool:
         return False
     again = np.array([times[key] >= common.steps for key in zip(common.name, common.place, strict=True)])
     return float(common.longer[turns & again].sum()) >= _PUNCTUAL * float(common.longer[turns].sum())
+
+
+def _are_slices(common: InCommon, turns: "np.ndarray") -> bool:
+    """Tell whether launches are longer by one stretch, however long they are: a device deals out time in such slices.
+
+    Where steps come at the pace of another process's turns, these hold up the same launches in each. What a rank has
+    more to compute makes its launches longer by a share of what they take.
+    """
+    longer, theirs = common.longer[turns], common.theirs[turns]
+    names = {name for name, one in zip(common.name, turns.tolist(), strict=True) if one}
+    if len(names) < _NAMES or float(theirs.max()) < _UNLIKE * float(theirs.min()):
+        return False
+    return float(np.ptp(longer)) <= _ONE_STRETCH * float(np.median(longer))
 
 
 def by_clocks(common: InCommon) -> Reason | None:

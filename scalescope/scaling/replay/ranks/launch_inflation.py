@@ -107,7 +107,12 @@ def _pace_of_alike(mine: Mapping[_Key, float], theirs: Mapping[_Key, float]) -> 
     if len(both) < _LEAST_ALONE:
         return None
     pace = median([mine[key] / theirs[key] for key in both])
-    return pace if _is_same([(pace * theirs[key], [mine[key]]) for key in both]) else None
+    # in both directions: what one of them alone takes long for is little of the other's time
+    alike = all(
+        _is_same([(times * one[key], [other[key]]) for key in both])
+        for times, one, other in ((pace, theirs, mine), (1 / pace, mine, theirs))
+    )
+    return pace if alike else None
 
 
 def _less(graph: Graph, rows: Mapping[_Key, list[int]], inflation: Floats) -> dict[_Key, float]:
@@ -186,8 +191,8 @@ def _measured(rank: int, typical: Mapping[int, _Typical]) -> dict[_Key, float]:
     found = {}
     for key, durations in alone.items():
         duration, beside = mine.duration.get(key, 0.0), mine.beside.get(key, 0.0)
-        if duration > 0 and beside >= _BESIDE * duration:
-            found[key] = min(inflation_of((duration - median(durations)) / beside), _MOST)
+        if duration > 0 and beside >= _BESIDE * duration and median(durations) <= duration * (1 + _SAME):
+            found[key] = min(max(inflation_of((duration - median(durations)) / beside), 0.0), _MOST)
     return found
 
 
