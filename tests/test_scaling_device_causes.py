@@ -123,6 +123,22 @@ def test_the_same_launches_that_are_longer_in_each_step_are_no_other_process() -
     assert told is not None and told[2][0].name == "by_turns"
 
 
+def test_the_same_launches_that_are_longer_by_one_stretch_whatever_they_take_are_another_process() -> None:
+    """Steps of 37 ms came at the pace of a process that had the device in slices of 1.4 ms: *even out the ranks' load*
+    was advised of products, casts and attention alike.
+    """
+    names = [f"kernel_{at}" for at in range(10)] * 2
+    kinds = ["matmul", "copies and casts"] * 10
+    theirs = np.array([0.1e6 if at % 2 else 2e6 for at in range(10)] * 2)
+    places = list(range(10)) * 2
+    hit = np.array([at in (1, 4, 6) for at in places])
+    slices = InCommon(names, kinds, theirs + np.where(hit, 1.4e6, 0.0), theirs, 2, places)
+    told = by_turns(slices)
+    assert told is not None and told[1] == "look_at_device" and told[2][0].value == pytest.approx(1.4)
+    larger = InCommon(names, kinds, theirs * np.where(hit, 1.7, 1.0) + np.where(hit, 0.3e6, 0.0), theirs, 2, places)
+    assert by_turns(larger) is None, "what is longer by a share of what it takes"
+
+
 def test_launches_that_are_longer_in_the_typical_step_are_no_other_process_though_some_are_held_up_on_the_others() -> (
     None
 ):

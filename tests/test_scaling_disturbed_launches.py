@@ -88,6 +88,48 @@ def test_ranks_that_take_the_same_time_alone_do_so_for_what_no_rank_runs_alone(r
     assert len(bounded) == 1 and KERNEL / 2 < bounded.pop() <= TRANSFERRED_BESIDE
 
 
+def _beside_one_rank_alone(rank: int, taken: dict[int, int]) -> dict[str, Any]:
+    """Return a rank's trace whose all-reduce waits beside a kernel on rank 0, and on rank 1 comes behind it.
+
+    `taken`: by how much rank 1's kernels take longer in each step, ns, as where another process has its device.
+    """
+    member = {
+        "Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20, "dtype": "Float",
+        "Group size": 2, "Process Group Name": "g0", "Process Group Ranks": "[0, 1]",
+    }  # fmt: skip
+    activities = []
+    for step in range(STEPS):
+        at, launch, ends = 4 * MS + step * STEP, MS + step * STEP, {}
+        for number in range(KERNELS):
+            length = KERNEL + (taken.get(number, 0) if rank else TRANSFERRED_BESIDE - KERNEL if number == ALWAYS else 0)
+            activities.append(
+                Traced(f"kernel_{number}", "kernel", at, at + length, 7, launch + number * 5_000, 101, {})
+            )
+            ends[number] = at + length
+            at += length + APART
+        begin = ends[ALWAYS] if rank else ends[ALWAYS - 1]
+        end = 4 * MS + step * STEP + (ALWAYS + 2) * (KERNEL + APART) + sum(taken.values()) if rank else ends[ALWAYS]
+        name, launched = OPERATIONS["allreduce"], launch + ALWAYS * 5_000 - 2_000
+        activities.append(Traced(name, "kernel", begin, end, 20, launched, 102, member, {**member, "Rank": rank}))
+    return trace_of(rank, Job(2, [(0, 1)], STEPS, 1, 0, 0), activities, STEP)
+
+
+@pytest.mark.parametrize("taken", [{}, {5: 4 * KERNEL, ALWAYS: 4 * KERNEL}])
+def test_what_holds_up_the_same_launches_in_each_step_of_one_rank_is_not_what_others_take(
+    tmp_path: Path, taken: dict[int, int]
+) -> None:
+    """Another process had a device in slices, at the pace of the steps: what it held up was taken for what the other
+    rank's launches take undisturbed, and half of what it cost was missing.
+    """
+    traces = {rank: _beside_one_rank_alone(rank, taken) for rank in (0, 1)}
+    replayer = Replayer(read_records(write(traces, tmp_path)))
+    undisturbed = replayer.undisturbed(Contention())
+    bounded = replayer.traced.step_numbers[:-1]
+    beside = [at for (rank, step), at in _kernels(replayer, ALWAYS).items() if rank == 0 and step in bounded]
+    assert len(beside) == STEPS - 1 and all(replayer.traced.activities[at].overlap_ns for at in beside)
+    assert {undisturbed.work_ns[at] for at in beside} == {KERNEL if not taken else TRANSFERRED_BESIDE}
+
+
 def test_launches_that_take_another_time_each_time_stay_as_they_are(tmp_path: Path) -> None:
     traces = {rank: rank_with_a_collective_beside(rank, varying=True) for rank in (0, 1)}
     replayer = Replayer(read_records(write(traces, tmp_path)))
