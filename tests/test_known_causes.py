@@ -82,6 +82,13 @@ def test_a_size_off_by_a_fifth_a_wide_interval_and_one_that_misses_are_each_told
     assert scored([finding("own_work", 1, 2.2, 2.15, 2.3)]).covered is False
 
 
+def test_a_cost_that_is_hardly_known_judges_neither_a_size_nor_a_width() -> None:
+    """No interval is both narrower than the cost is known and right."""
+    hardly = {"cost_low_ms": 1.3, "cost_high_ms": 2.7}
+    verdict = scored([finding("own_work", 1, 2.6, 1.2, 3.9)], **hardly)
+    assert verdict.covered is True and verdict.size_right is None and verdict.narrow is None
+
+
 def test_what_costs_nothing_must_not_be_found() -> None:
     hidden = {"cost_ms": 0.02, "cost_low_ms": -0.1, "cost_high_ms": 0.1}
     verdict = scored([finding("own_work", 1, 2.0, 1.8, 2.2)], **hidden)

@@ -10,7 +10,7 @@ what its limits show: a job whose step is longer than its devices take is host-b
 nothing is), that may come first, and the injected cause among the rest. Which of two costs more is known no better than
 both are: where their intervals overlap either may come first.
 A truth that the untraced steps could not settle, since hosts or clocks varied by more than the cause costs, judges no
-first finding and no size; nor does one that is known to worse than ±25% judge a size.
+first finding and no size; nor does one that is known to worse than ±25% judge a size, or how wide an interval is.
 
 Untold, nothing may be claimed that the truth contradicts: a cause on a rank, with a lower bound above 0, where the
 truth has none of 1% of the step; and the range given for the step as run must hold the untraced step.
@@ -169,11 +169,13 @@ def score(window: str, truth: Truth, with_step: dict[str, Any], without_step: di
     ms, low, high = (_sum([getattr(one, name) for one in mine]) for name in ("ms", "low_ms", "high_ms"))
     if ms is not None:
         result.off = ms / cause.cost_ms - 1
-        if max(cause.high_ms - cause.cost_ms, cause.cost_ms - cause.low_ms) <= WIDTH_TOLERANCE * cause.cost_ms:
+        is_known = max(cause.high_ms - cause.cost_ms, cause.cost_ms - cause.low_ms) <= WIDTH_TOLERANCE * cause.cost_ms
+        if is_known:
             result.size_right = abs(result.off) <= SIZE_TOLERANCE
     if ms is not None and low is not None and high is not None:
         result.covered = low <= cause.high_ms and high >= cause.low_ms
-        result.narrow = max(high - ms, ms - low) <= WIDTH_TOLERANCE * ms
+        if is_known:
+            result.narrow = max(high - ms, ms - low) <= WIDTH_TOLERANCE * ms
     return result
 
 

@@ -80,7 +80,7 @@ def totals(scores: Sequence[Score]) -> list[str]:
         share("injected causes found", causes, lambda one: one.found),
         share("sizes within 15%, of those found", causes, lambda one: one.size_right),
         share("intervals cover the truth", causes, lambda one: one.covered),
-        share("intervals within ±25%", causes, lambda one: one.narrow),
+        share("intervals within ±25%, of costs known as well", causes, lambda one: one.narrow),
         share("windows blame no rank for nothing", scores, lambda one: not one.accused),
         share("undisturbed windows blame no rank", calm, lambda one: not one.accused),
         share("untold: first findings right", scores, lambda one: one.without_step_first_right),

@@ -49,7 +49,7 @@ _ALL_KINDS = 0.6
 _TURN_NS, _TURNS = 300_000, 0.5
 #: So much of what is longer by stretches is so in the same launches of each step, where it is no other process.
 _PUNCTUAL = 0.7
-#: Stretches are one where they lie within this share of it, at launches of which one takes so many times another's time.
+#: Stretches are one where they lie within this share of it, of launches of which one takes so many times as long.
 _ONE_STRETCH, _UNLIKE = 0.15, 2.0
 #: Multiplications are longer alike where their middle half is within this share of the typical one.
 _ALIKE = 0.25
