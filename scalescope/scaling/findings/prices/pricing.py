@@ -22,6 +22,7 @@ from scalescope.scaling.finding.kinds import is_counted
 from scalescope.scaling.finding.sizes import bounded
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen, gained_ms
 from scalescope.scaling.findings.containment import first_and_last, in_order, least_to_say_ms, lets_show, removals_of
+from scalescope.scaling.findings.hosts.beside_each_other import least_beside_others_ms
 from scalescope.scaling.findings.hosts.by_chance import as_usual, half_of_one_window, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
 from scalescope.scaling.findings.prices.gain import LARGE, Gain
@@ -65,6 +66,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     gains = [as_long_as_they_are(one) for one in latest_first(scene, gains)]
     gains = [as_others_are_recorded(scene, one) for one in each_loaded_once(scene, gains)]
     gains = as_the_known_step_has_it(scene, gains)
+    gains = [_beside_others(scene, one) for one in gains]
     gains = [with_what_may_go(scene, one, removals_of(kept)) for one in gains]
     gains = [_with_waits(one) for one in gains]
     context = removals_of(kept)
@@ -82,6 +84,11 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
 def _with_waits(gain: Gain) -> Gain:
     """Return a gain that waits may be a part of: few steps tell only roughly what of them comes back elsewhere."""
     return replace(gain, high_ms=max(gain.high_ms, gain.ms + gain.candidate.waits_ms))
+
+
+def _beside_others(scene: Scene, gain: Gain) -> Gain:
+    gained = Interval(gain.ms, gain.low_ms, gain.high_ms)
+    return replace(gain, low_ms=least_beside_others_ms(scene, gain.candidate, gained))
 
 
 def _counted_at_most(scene: Scene, candidates: Sequence[Candidate], found: Sequence[Finding]) -> list[Finding]:
