@@ -42,6 +42,7 @@ from scalescope.scaling.answer_steps import (
     LongerSteps,
     MoreWindows,
     OnceSteps,
+    RecurringChange,
     RecurringSteps,
     StepTimes,
     Throughput,
@@ -182,6 +183,9 @@ class RankLoss(msgspec.Struct, kw_only=True):
     other_calls: list[OtherCalls] = []  # … and of which collectives it makes another number
     #: Causes that are sure in the reference and not in the run, most costly first; of a step that may be no longer.
     gone: list[Finding] = []
+    #: What steps that are longer every so often cost there (`baseline`) and here (`other`), as `compare` has it; None:
+    #: neither has any, or one of both ran too short to have shown them.
+    recurring: RecurringChange | None = None
     #: By so much is either side's own median known, ms (95%), whatever runs differ by; None: several, or nothing tells.
     from_own_ms: float | None = None
     to_own_ms: float | None = None

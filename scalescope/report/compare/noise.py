@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from scalescope.report.compare.parts import WORTH_NAMING, names_of, part_name, signed
-from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing
+from scalescope.report.compare.parts import WORTH_NAMING, names_of, part_name
+from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, signed
 from scalescope.report.text.waits.change import WAITED, WHO_HAS_THEM, is_the_cause, waits_more
 from scalescope.scaling.answer_rows import Basis
 from scalescope.scaling.compare.answer import BEYOND_CORES, COMPUTE_THREADS, Comparison, Noise

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import figure
+from scalescope.report.drawing.numbers import signed
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange, PartChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -29,14 +28,6 @@ def names_of(answer: Comparison) -> tuple[str, str]:
 def part_name(part: PartChange) -> str:
     """Return a part's name as people meet it: a kernel kind's own, or that of the partition."""
     return parts.named(part.name).name if part.name in PARTS else _REST if part.name == "rest" else part.name
-
-
-def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
-    """Return a change with its sign, and as many digits as its interval supports."""
-    digits = digits_of((high - low) / 2)
-    told = figure(abs(change), digits)
-    sign = "±" if told == figure(0.0, digits) else "+" if change > 0 else "−"
-    return f"{sign}{told}{unit}"
 
 
 def moved(answer: Comparison) -> list[PartChange]:

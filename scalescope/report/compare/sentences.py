@@ -16,18 +16,18 @@ from scalescope.report.compare.parts import (
     moved,
     names_of,
     part_name,
-    signed,
     told_change,
 )
-from scalescope.report.compare.recurring import of_recurring, recurring_words
+from scalescope.report.compare.recurring import of_recurring
 from scalescope.report.compare.standing import NO_TRIFLE
 from scalescope.report.compare.sure import besides, other_work, outweighs_the_step, sure_sentences
-from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent
+from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent, signed
 from scalescope.report.text.findings import because as why
 from scalescope.report.text.findings import cost, line, name, subject, verb
 from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.late.together import provided
 from scalescope.report.text.long import MOST_WORDS, one_or_two
+from scalescope.report.text.recurring import recurring_words
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import UNTOLD
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange, PointChange

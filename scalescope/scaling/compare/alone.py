@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from scalescope.records.errors import UserError
 from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.compare.answer import Comparison, FoundAlone, RecurringChange, Side
+from scalescope.scaling.answer_steps import RecurringChange
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.spread import least_spread_of, spread_of
 from scalescope.scaling.compare.windows import kind_counts
@@ -118,6 +119,13 @@ def doing_of(
     return told[0] if told and alike else None
 
 
+def doing_beside(change: RecurringChange | None, run: RunAnalysis) -> RecurringChange | None:
+    """Return what steps that recur cost with what the run's window shows its own to do; a reference's stay untold."""
+    if change is None or change.other_every is None or run.recurring is None:
+        return change
+    return replace(change, doing=run.recurring.doing)
+
+
 def _analysed(sides: Sequence[Measurement], analysis_of: AnalysisOf) -> list[list[RunAnalysis]] | None:
     """Return the sides' runs, analysed; None where they are many, or have no traces."""
     repeats = [one for side in sides for one in side.repeats]
@@ -175,7 +183,9 @@ def with_its_own_first(run: RunAnalysis) -> list[Finding]:
     first = max(own, key=lambda one: one.ms or 0.0, default=None)
     if first is None or not run.lost:
         return run.findings
+    often = run.lost[0].recurring
     besides = [abs(part.change_ms) for part in run.lost[0].sure_parts if part.part not in parts_of(first)]
+    besides += [abs(often.change_ms)] if often is not None and often.differs else []
     if max(besides, default=0.0) > (first.ms or 0.0):
         return run.findings
     return [first, *(one for one in run.findings if one is not first)]

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from scalescope.scaling.answer_rows import AsMeasured, Basis, PlacesChange, SamplesOfSteps
+from scalescope.scaling.answer_steps import RecurringChange
 from scalescope.scaling.finding.finding import Finding, LoopPlace
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.verdicts.reference import CONFIRMS, known_ms_of
@@ -184,23 +185,6 @@ class LateChange(msgspec.Struct, kw_only=True, frozen=True):
     high_ms: float
     baseline_ms: float  # 0: others are as late
     other_ms: float
-
-
-class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
-    """Steps that are longer every so often on a side, of which the step's change, a median's, says nothing."""
-
-    baseline_every: int | None  # steps from one to the next; None: it has none
-    other_every: int | None
-    baseline_each_ms: float  # by which one is longer than the steps between
-    other_each_ms: float
-    baseline_ms: float = 0.0  # what they cost the baseline in the mean step
-    change_ms: float  # of the mean step, with its 95% bounds
-    low_ms: float
-    high_ms: float
-    differs: bool  # beyond noise, and worth a word
-    doing: Finding | None = (
-        None  # what a window shows OTHER's to do, or the baseline's where it has none; None: nothing
-    )
 
 
 class IrregularChange(msgspec.Struct, kw_only=True, frozen=True):

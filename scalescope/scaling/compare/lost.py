@@ -97,6 +97,7 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
             sure_parts=sure,
             other_work=other_work(found),
             other_calls=other_calls(found),
+            recurring=found.recurring,
             from_own_ms=_own_ms(references) if found.basis == "untraced" else None,
             to_own_ms=_own_ms([run]) if found.basis == "untraced" else None,
         )
