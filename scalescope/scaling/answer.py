@@ -193,6 +193,14 @@ class RankLoss(msgspec.Struct, kw_only=True):
     reference_lacks: list[int] = []  # ranks without a trace there: who waits for whom is not known, nor compared
 
     @property
+    def compared_step_ms(self) -> float:
+        """Return the step that shares are of which decide what is told: the mean of both that are compared, as
+        `compare` has it, so that it is the same of A against B and of B against A.
+        """
+        there, here = self.from_compared_ms, self.to_compared_ms
+        return (self.from_step_ms + self.to_step_ms) / 2 if there is None or here is None else (there + here) / 2
+
+    @property
     def within_noise(self) -> bool:
         """Tell whether the step's change may be noise, of runs that a comparison has laid side by side."""
         return (

@@ -32,7 +32,7 @@ def part_name(part: PartChange) -> str:
 
 def moved(answer: Comparison) -> list[PartChange]:
     """Return the parts of whose change something is sure, most first: it is beyond noise, or more or less is done."""
-    least = WORTH_NAMING * (answer.baseline_ms or 0.0)
+    least = WORTH_NAMING * answer.step_ms
     sure = [one for one in answer.parts if answer.is_sure(one) or (one.more_done and abs(one.told_ms or 0.0) > least)]
     return sorted(sure, key=lambda one: -abs(one.told_ms or 0.0))
 

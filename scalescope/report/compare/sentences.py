@@ -295,7 +295,7 @@ def _left_beside(answer: Comparison, told: Sequence[PartChange], rest: Sequence[
     What is left of a change that is sure is no noise for that: all that noise hides is which part it is of.
     """
     left_ms = sum(one.change_ms for one in answer.parts) - sum(one.told_ms or 0.0 for one in told)
-    if abs(left_ms) < max(NO_TRIFLE * abs(answer.change_ms or 0.0), WORTH_NAMING * (answer.baseline_ms or 0.0)):
+    if abs(left_ms) < max(NO_TRIFLE * abs(answer.change_ms or 0.0), WORTH_NAMING * answer.step_ms):
         return ""
     most = max(rest, key=lambda one: one.change_ms / left_ms)
     where = f", most of it {part_name(most)}" if most.change_ms / left_ms > _MOSTLY else ""

@@ -62,7 +62,7 @@ def recurs_first(run: RunAnalysis) -> bool:
     change, low, high, one = loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.recurring
     if one is None or not one.differs or change is None or low is None or high is None:
         return False
-    wide = loss.within_noise and max(-low, high) > WIDE * (loss.from_compared_ms or 1.0)
+    wide = loss.within_noise and max(-low, high) > WIDE * loss.compared_step_ms
     own = [cause.ms or 0.0 for cause in run.findings[:1] if is_not_in_reference(cause)]
     besides = [*own, *(cause.ms or 0.0 for cause in loss.gone), *(abs(part.change_ms) for part in loss.sure_parts)]
     return (wide or abs(one.change_ms) > abs(change)) and abs(one.change_ms) > max(besides, default=0.0)

@@ -78,7 +78,7 @@ def found_alone(
         FoundAlone(side=name, finding=one)
         for name, mine, theirs, by in zip(names, own, reversed(own), (sides, (other, baseline)), strict=True)
         for one in _in_all(mine, theirs, more_calls=_more_calls(answer, name))
-        if _is_of_longer_part(one, answer.baseline_ms or 0.0, *by) and _is_own_code_gone(one, *map(_calls_in, by))
+        if _is_of_longer_part(one, answer.step_ms, *by) and _is_own_code_gone(one, *map(_calls_in, by))
     ]
     return sorted(found, key=lambda one: -(one.finding.ms or 0.0))
 

@@ -310,6 +310,13 @@ class Comparison(msgspec.Struct, kw_only=True):
     notes: list[str] = []
 
     @property
+    def step_ms(self) -> float:
+        """Return the step that shares are of which decide what is told: the mean of both, so that it is the same of A
+        beside B and of B beside A.
+        """
+        return ((self.baseline_ms or 0.0) + (self.other_ms or 0.0)) / 2
+
+    @property
     def sure_as_measured(self) -> AsMeasured | None:
         """Return the bounds of a change that was measured for sure, and that nothing but waits for cores may have made:
         then the job's own step need not be longer. None where it is not so.

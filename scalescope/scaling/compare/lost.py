@@ -113,7 +113,7 @@ def sure_parts(found: Comparison) -> list[SurePart]:
     low, high = found.low_ms, found.high_ms
     if low is None or high is None or not low <= 0 <= high or found.cores_untold or found.sure_as_measured is not None:
         return []
-    least = _WORTH_NAMING * (found.baseline_ms or 0.0)
+    least = _WORTH_NAMING * found.step_ms
     often = found.recurring is not None and found.recurring.differs
     sure = [one for one in found.parts if found.is_sure(one) and not one.more_done and abs(one.change_ms) > least]
     return [
@@ -125,7 +125,7 @@ def sure_parts(found: Comparison) -> list[SurePart]:
 
 def other_work(found: Comparison) -> list[OtherWork]:
     """Return what a step that may be as long as the reference's runs more or fewer kernels of, as `compare` has it."""
-    low, high, least = found.low_ms, found.high_ms, _WORTH_NAMING * (found.baseline_ms or 0.0)
+    low, high, least = found.low_ms, found.high_ms, _WORTH_NAMING * found.step_ms
     if low is None or high is None or not low <= 0 <= high:
         return []
     told = []

@@ -40,7 +40,8 @@ def recurring_change(
 ) -> RecurringChange | None:
     """Return what steps that recur cost on both sides; None where neither has any, or one is too short to tell.
 
-    `step_ms`: of the baseline; `noise_share`: by so much of it two runs' steps are known to differ by themselves.
+    `step_ms`: the mean of both sides; `noise_share`: by so much of it two runs' steps are known to differ by
+    themselves.
     """
     found = [next((one.recurring for one in side.repeats if one.recurring), None) for side in (baseline, other)]
     if found == [None, None]:
