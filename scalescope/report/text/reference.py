@@ -1,12 +1,13 @@
 """What is to be known of a run's reference, beside how much longer a step is, in sentences."""
 
-from scalescope.report.drawing.numbers import WIDE, capitalized, listing, rank_names
+from scalescope.report.drawing.numbers import WIDE, capitalized, listing, milliseconds, rank_names
 from scalescope.report.text.findings import cost, subject, verb
 from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.recurring import recurring_words
 from scalescope.report.text.samples import as_they_are
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.verdicts.reference import is_not_in_reference, parts_of
+from scalescope.scaling.finding.finding import ranks_of
+from scalescope.scaling.verdicts.reference import CONFIRMS, is_not_in_reference, is_sure, parts_of
 
 _MOST_GONE = 2
 
@@ -66,6 +67,26 @@ def recurs_first(run: RunAnalysis) -> bool:
     own = [cause.ms or 0.0 for cause in run.findings[:1] if is_not_in_reference(cause)]
     besides = [*own, *(cause.ms or 0.0 for cause in loss.gone), *(abs(part.change_ms) for part in loss.sure_parts)]
     return (wide or abs(one.change_ms) > abs(change)) and abs(one.change_ms) > max(besides, default=0.0)
+
+
+def figures_sentence(run: RunAnalysis) -> str:
+    """Return what the figures of one change are of, where a cause that one of both runs has for sure is told beside
+    that: by how much steps differ, what the cause costs, and what the profiled steps' parts are.
+    """
+    loss = run.lost[0]
+    change = loss.step_change_ms
+    if change is None or loss.within_noise or loss.as_measured is not None:
+        return ""
+    mine, causes = (run.name, run.findings[:1]) if change > 0 else (loss.reference, loss.gone[:1])
+    cause = next((one for one in causes if is_sure(one) and ranks_of(one)), None)
+    if cause is None or not CONFIRMS * (cause.ms or 0.0) <= abs(change):
+        return ""
+    which = "medians without a profiler" if loss.from_measured_ms is not None else "steps"
+    return (
+        f"{capitalized(milliseconds(abs(change)))} is what the two {which} differ by, whatever made that, and "
+        f"{milliseconds(cause.ms or 0.0)} what {mine}'s step would be shorter by without that cause alone, as run; "
+        "parts, as in the table, are of profiled steps, recording included."
+    )
 
 
 def is_of_the_gone(run: RunAnalysis, part: str, change_ms: float) -> bool:

@@ -39,7 +39,13 @@ from scalescope.report.text.recurring import (
     recurring_clause,
     recurring_sentence,
 )
-from scalescope.report.text.reference import gone_sentences, recurs_beside, recurs_first, reference_sentences
+from scalescope.report.text.reference import (
+    figures_sentence,
+    gone_sentences,
+    recurs_beside,
+    recurs_first,
+    reference_sentences,
+)
 from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.verdict.level import LossOfStep, left_of_step, level_beside, loss_of, worse
 from scalescope.report.verdict.notes import (
@@ -253,7 +259,8 @@ def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
     """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
     if run.lost:
         by_causes = _has_a_cause_of_its_own(run, told)
-        told.explained[:0] = gone_sentences(run, own=by_causes)
+        apart = "" if by_causes else figures_sentence(run)
+        told.explained[:0] = [*gone_sentences(run, own=by_causes), *([apart] if apart else [])]
         often = [] if run.recurring is not None and leads(run) else _recurs(run)  # … which is told by the rows
         first = bool(often) and recurs_first(run)
         told.explained[:0] = [] if first else often

@@ -10,6 +10,7 @@ data). It is left out where there are others.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
@@ -24,6 +25,7 @@ from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.measurement import EXPOSED, UNSPLIT
 from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
 
@@ -168,7 +170,7 @@ def _own_ms(paths: Sequence[Path]) -> float | None:
 def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained, lacks: list[int]) -> RankLoss:
     before = mean_step([bounded(one, rank) for one in references])
     after = mean_step([bounded(run, rank)])
-    split = compute_split([one.kernels[rank] for one in references], [run.kernels[rank]])
+    split = _split([one.kernels[rank] for one in references], [run.kernels[rank]])
     parts = _changes(before, after)
     if lacks or run.analysis.quality.missing_ranks:
         parts = _unsplit(parts)
@@ -184,6 +186,17 @@ def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained,
         other_names=other_names(identity_of(references[0]), identity_of(run)),
         reference_lacks=lacks,
     )
+
+
+def _split(there: Sequence[KernelTable], here: Sequence[KernelTable]) -> tuple[float, float] | None:
+    """Return how much slower the reference's kernels are in the run, and what kernels the run has besides, ns a step.
+
+    Told by the kernels of the one that computes less, whichever is the reference: so what one of both runs besides is
+    the same work when it is gone. None where that has too few of them in common.
+    """
+    less, more = sorted((there, here), key=lambda own: fmean(one.total_ns / max(1, one.steps) for one in own))
+    split, sign = compute_split(less, more), 1 if less is there else -1
+    return None if split is None else (sign * float(split[0]), sign * float(split[1]))
 
 
 def _changes(before: MeanStep, after: MeanStep) -> Mapping[str, float]:
