@@ -14,7 +14,7 @@ from scalescope.report.compare.sentences import further, headline, verdict_sente
 from scalescope.report.compare.tables import parts_sentence
 from scalescope.scaling.analyze import analyze_against, analyze_alone
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.answer_steps import RecurringChange, RecurringSteps
 from scalescope.scaling.compare.alone import doing_of
 from scalescope.scaling.compare.answer import (
     Comparison,
@@ -23,7 +23,6 @@ from scalescope.scaling.compare.answer import (
     GapChange,
     LateChange,
     PartChange,
-    RecurringChange,
 )
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.read import read_side

@@ -72,6 +72,14 @@ def test_a_kind_of_which_a_step_has_less_is_no_gain_where_another_one_does_its_w
         "In loop a step runs 269 more kernels than in good: vectorized_elementwise_kernel (270) in place of "
         "multi_tensor_apply_kernel (1)"
     )
+    back = [
+        _kernel("multi_tensor_apply_kernel", OPTIMISER, 0.0, 1.0),
+        _kernel("vectorized_elementwise_kernel", ELEMENTWISE, 270.0, 0.0),
+    ]
+    parts_back = [_part(OPTIMISER, 1.46, 0.9, (0, 1)), _part(ELEMENTWISE, -0.3, 10.0, (1405, 1135))]
+    reverse = msgspec.structs.replace(answer, change_ms=2.0, parts=parts_back, kernels=back)
+    (told,) = sure_sentences(reverse, "loop", "good")
+    assert "269 fewer kernels" in told and "more optimiser" not in told, "it is not told of the reverse either"
     alone = Comparison(baseline="good", other="less", verdict="same", change_ms=-2.0, low_ms=-30.0, high_ms=30.0,
                        baseline_ms=132.0, other_ms=130.0, parts=parts[:1], kernels=kernels[:1])  # fmt: skip
     assert exchanged(alone) is None and "1.46 ms less optimiser" in sure_sentences(alone, "good", "less")[0]

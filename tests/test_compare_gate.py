@@ -18,6 +18,7 @@ from scalescope.records.rows import Device, RunInfo
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.sentences import settings_sentence, verdict_sentences
 from scalescope.scaling.answer_rows import AsMeasured
+from scalescope.scaling.answer_steps import RecurringChange
 from scalescope.scaling.compare.alike.environment import differing
 from scalescope.scaling.compare.answer import (
     Comparison,
@@ -26,7 +27,6 @@ from scalescope.scaling.compare.answer import (
     GateLine,
     Noise,
     PartChange,
-    RecurringChange,
 )
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import judge, parse

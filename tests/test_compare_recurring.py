@@ -16,7 +16,8 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.report.compare.sentences import further, headline, recurring_sentence, verdict_sentences
 from scalescope.report.compare.terminal import print_comparison
-from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
+from scalescope.scaling.answer_steps import RecurringChange
+from scalescope.scaling.compare.answer import Comparison, PartChange
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.compare.rows.recurring import recurring_change
@@ -98,6 +99,16 @@ def test_steps_that_nobody_found_on_a_noisy_side_are_not_said_to_be_none() -> No
     apart = side(lambda step: 12.0 + (8.0 if step % 20 == 9 else -8.0 if step % 20 == 19 else 0.01 * (step % 7)))
     unfound = [msgspec.structs.replace(one, recurring=None) for one in apart.repeats]
     assert changed(calm, msgspec.structs.replace(apart, repeats=unfound)) is None, "none would have stood out there"
+
+
+def test_a_hundredth_of_what_the_other_side_s_take_is_none() -> None:
+    """*In B every 10th step takes 0.27 ms longer* was told of a run that saves nothing, beside one of 80.7 ms."""
+    beside = side(lambda step: 12.0 + 0.02 * float(NOISE.standard_normal()) + (0.5 if step % 10 == 9 else 0.0))
+    unfound = msgspec.structs.replace(
+        beside, repeats=[msgspec.structs.replace(one, recurring=None) for one in beside.repeats]
+    )
+    found = changed(side(validating(10, 100.0)), unfound)
+    assert found is not None and found.differs and found.other_every is None
 
 
 def test_a_side_too_short_to_have_any_tells_nothing() -> None:

@@ -12,6 +12,7 @@ from scalescope.report.compare.page import comparison_page
 from scalescope.report.compare.sentences import headline, verdict_sentences
 from scalescope.report.compare.tables import parts_sentence, parts_table
 from scalescope.report.compare.terminal import print_comparison
+from scalescope.scaling.answer_steps import RecurringChange
 from scalescope.scaling.compare.answer import (
     AmountChange,
     Comparison,
@@ -20,7 +21,6 @@ from scalescope.scaling.compare.answer import (
     LateChange,
     Noise,
     PartChange,
-    RecurringChange,
     Verdict,
 )
 from scalescope.scaling.finding.finding import Finding, Remedy

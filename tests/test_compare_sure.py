@@ -14,9 +14,10 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import SurePart
+from scalescope.scaling.answer_steps import RecurringChange
 from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.compare.alone import with_its_own_first
-from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
+from scalescope.scaling.compare.answer import Comparison, PartChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference, tells_where

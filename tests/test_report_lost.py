@@ -76,7 +76,7 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
 def test_which_of_the_two_is_slower_is_said_first_and_what_one_does_by_itself_after_it(calm: Path, late: Path) -> None:
     faster, same = run_verdict(analyze_against(calm, [late])), run_verdict(analyze_against(calm, [calm]))
     assert (
-        "a step is 4.0 ms shorter than late's (30.5 ms to 26.5 ms; 95%: 3.18 to 4.82 ms): on rank 2, for which the "
+        "a step is 4.0 ms shorter than late's (30.5 ms to 26.5 ms; 95%: 3.19 to 4.81 ms): on rank 2, for which the "
         "others waited, gone are 4.0 ms more compute. By its own steps alone: " in faster.headline
     )
     assert "a step is as long as calm's, within noise (26.5 ms to 26.5 ms; 95%: " in same.headline

@@ -55,7 +55,7 @@ def analyze_against(
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
-    from scalescope.scaling.compare.alone import beside_parts, causes_gone, with_its_own_first
+    from scalescope.scaling.compare.alone import beside_parts, causes_gone, doing_beside, with_its_own_first
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
     from scalescope.scaling.compare.lost import lost_time, with_noise
     from scalescope.scaling.findings.derived import advice_of
@@ -89,6 +89,7 @@ def analyze_against(
                for path, one in zip(references, good, strict=True)]  # fmt: skip
         if shorter and (gone := causes_gone(found, own, here.kernels, [one.kernels for one in good])):
             found.lost = [msgspec.structs.replace(loss, gone=gone) for loss in found.lost]
+    found.lost = [msgspec.structs.replace(loss, recurring=doing_beside(loss.recurring, found)) for loss in found.lost]
     if whole and (untold or counted):
         found.findings = beside_parts(beside_reference(found.findings, [one.findings for one in own]), own)
         if untold and not is_not_in_reference(found.findings[0]):

@@ -42,6 +42,7 @@ from scalescope.scaling.answer_steps import (
     LongerSteps,
     MoreWindows,
     OnceSteps,
+    RecurringChange,
     RecurringSteps,
     StepTimes,
     Throughput,
@@ -182,11 +183,22 @@ class RankLoss(msgspec.Struct, kw_only=True):
     other_calls: list[OtherCalls] = []  # … and of which collectives it makes another number
     #: Causes that are sure in the reference and not in the run, most costly first; of a step that may be no longer.
     gone: list[Finding] = []
+    #: What steps that are longer every so often cost there (`baseline`) and here (`other`), as `compare` has it; None:
+    #: neither has any, or one of both ran too short to have shown them.
+    recurring: RecurringChange | None = None
     #: By so much is either side's own median known, ms (95%), whatever runs differ by; None: several, or nothing tells.
     from_own_ms: float | None = None
     to_own_ms: float | None = None
     other_names: tuple[str, str] | None = None  # the reference's and the run's, where its user called the job otherwise
     reference_lacks: list[int] = []  # ranks without a trace there: who waits for whom is not known, nor compared
+
+    @property
+    def compared_step_ms(self) -> float:
+        """Return the step that shares are of which decide what is told: the mean of both that are compared, as
+        `compare` has it, so that it is the same of A against B and of B against A.
+        """
+        there, here = self.from_compared_ms, self.to_compared_ms
+        return (self.from_step_ms + self.to_step_ms) / 2 if there is None or here is None else (there + here) / 2
 
     @property
     def within_noise(self) -> bool:

@@ -346,6 +346,23 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
 OwnPart = Literal["compute", "idle_data", "idle_launch"]
 
 
+class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
+    """Steps that are longer every so often on a side, of which the step's change, a median's, says nothing."""
+
+    baseline_every: int | None  # steps from one to the next; None: it has none
+    other_every: int | None
+    baseline_each_ms: float  # by which one is longer than the steps between
+    other_each_ms: float
+    baseline_ms: float = 0.0  # what they cost the baseline in the mean step
+    change_ms: float  # of the mean step, with its 95% bounds
+    low_ms: float
+    high_ms: float
+    differs: bool  # beyond noise, and worth a word
+    doing: Finding | None = (
+        None  # what a window shows OTHER's to do, or the baseline's where it has none; None: nothing
+    )
+
+
 class OnceSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Profiled steps in a row that are far longer than the others, as none of the job's own many is: they came once."""
 

@@ -24,7 +24,7 @@ class Exchanged(msgspec.Struct, frozen=True):
 
     gained: tuple[tuple[str, int], ...]
     lost: tuple[tuple[str, int], ...]
-    kinds: frozenset[str]  # of which it runs fewer
+    kinds: frozenset[str]  # of what is fewer calls: one for many tensors, in place of which many stand, or the reverse
 
     @property
     def calls(self) -> int:
@@ -65,11 +65,12 @@ def exchanged(answer: Comparison) -> Exchanged | None:
     whole = sum(max(work.baseline_calls, work.other_calls) for work in works.values())
     if abs(calls[0] - calls[1]) < max(_CALLS, _SHARE * whole):
         return None
-    kinds = {named[name].kind for name in lost}
+    kinds = {named[name].kind for name in fewer}
+    sign = 1 if fewer is gained else -1
     return Exchanged(
         tuple((name, named[name].more) for name in gained),
         tuple((name, -named[name].more) for name in lost),
-        frozenset(kind for kind in kinds if works[kind].other_calls < works[kind].baseline_calls),
+        frozenset(kind for kind in kinds if sign * (works[kind].other_calls - works[kind].baseline_calls) > 0),
     )
 
 
@@ -109,5 +110,7 @@ def in_place_of(answer: Comparison, here: str, there: str) -> str:
 
 
 def is_replaced(part: PartChange, found: Exchanged | None) -> bool:
-    """Tell whether a part is shorter for what other calls do in its place."""
-    return found is not None and part.name in found.kinds and part.change_ms < 0
+    """Tell whether a part is shorter for what many other calls do in place of one, or longer for what one does again:
+    the same part of a comparison and of its reverse.
+    """
+    return found is not None and part.name in found.kinds and part.change_ms * found.calls < 0

@@ -1,8 +1,7 @@
 """Steps that are far longer now and then on one side of a comparison, at no period, in words."""
 
 from scalescope.records.statistics import digits_of
-from scalescope.report.compare.parts import signed
-from scalescope.report.drawing.numbers import figure, listing, milliseconds
+from scalescope.report.drawing.numbers import figure, listing, milliseconds, signed
 from scalescope.scaling.compare.answer import Comparison, IrregularChange
 
 #: Of more steps than these no numbers are told.

@@ -28,7 +28,7 @@ def leading(answer: Comparison) -> FoundAlone | None:
     Where a loop stands still at a place, that place is said first; so is what changed for sure by more than the cause
     costs.
     """
-    low, high, step = answer.low_ms or 0.0, answer.high_ms or 0.0, answer.baseline_ms or 1.0
+    low, high, step = answer.low_ms or 0.0, answer.high_ms or 0.0, answer.step_ms or 1.0
     if answer.verdict != "same" or answer.gaps or not answer.alone or max(-low, high) <= WIDE * step:
         return None
     first = answer.alone[0]

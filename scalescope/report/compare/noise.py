@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from scalescope.report.compare.parts import WORTH_NAMING, names_of, part_name, signed
-from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing
+from scalescope.report.compare.parts import WORTH_NAMING, names_of, part_name
+from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, signed
 from scalescope.report.text.waits.change import WAITED, WHO_HAS_THEM, is_the_cause, waits_more
 from scalescope.scaling.answer_rows import Basis
 from scalescope.scaling.compare.answer import BEYOND_CORES, COMPUTE_THREADS, Comparison, Noise
@@ -49,7 +49,7 @@ def once_each(answer: Comparison) -> str:
 
 def is_wide(answer: Comparison) -> bool:
     """Tell whether noise may hide much of a step."""
-    return max(-(answer.low_ms or 0.0), answer.high_ms or 0.0) > WIDE * (answer.baseline_ms or 1.0)
+    return max(-(answer.low_ms or 0.0), answer.high_ms or 0.0) > WIDE * (answer.step_ms or 1.0)
 
 
 def waits_for_cores(answer: Comparison) -> str:
@@ -66,7 +66,7 @@ def waits_for_cores(answer: Comparison) -> str:
     if threads is None and (workers := _by_workers(answer)) is not None:
         before, after = (figure(cores, 2) if cores else "none" for cores in workers)
         why = f", of which the loaders' workers use {after} there, and {before} in {here}"
-    told = waits_more(answer.change_ms or 0.0, answer.baseline_ms or 0.0, waited, why)
+    told = waits_more(answer.change_ms or 0.0, answer.step_ms, waited, why)
     return f"In {there} {told}" if told else ""
 
 
@@ -99,7 +99,7 @@ def cores_more_ms(answer: Comparison) -> float | None:
     if noise is None or not waits_for_cores(answer):
         return None
     there, here = noise.baseline_run_delay_ms or 0.0, noise.other_run_delay_ms or 0.0
-    return here - there if is_the_cause(answer.baseline_ms or 0.0, (there, here)) else None
+    return here - there if is_the_cause(answer.step_ms, (there, here)) else None
 
 
 def cores_in_parts(answer: Comparison) -> str:
@@ -146,7 +146,7 @@ def _run_delay(answer: Comparison, noise: Noise) -> str:
     """Return for how long ranks had no core, where sides differ by it or it is much of a step: it is in the bounds."""
     waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
     known = [ms for ms in waited if ms is not None]
-    step = answer.baseline_ms or 0.0
+    step = answer.step_ms
     if max(known, default=0.0) <= WAITED * step or waits_for_cores(answer):
         return ""
     less, most = min(known), max(known)
@@ -164,7 +164,7 @@ def _waited(ms: float | None) -> str:
 
 def _chosen(answer: Comparison) -> str:
     """Return what other kernels make of a change, which a library may have chosen: it is in the bounds."""
-    least = WORTH_NAMING * (answer.baseline_ms or 0.0)
+    least = WORTH_NAMING * answer.step_ms
     told = [one for one in answer.parts if one.chosen_ms is not None and abs(one.chosen_ms) > least]
     if not told:
         return ""

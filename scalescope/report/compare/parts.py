@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import figure
+from scalescope.report.drawing.numbers import signed
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange, PartChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -31,17 +30,9 @@ def part_name(part: PartChange) -> str:
     return parts.named(part.name).name if part.name in PARTS else _REST if part.name == "rest" else part.name
 
 
-def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
-    """Return a change with its sign, and as many digits as its interval supports."""
-    digits = digits_of((high - low) / 2)
-    told = figure(abs(change), digits)
-    sign = "±" if told == figure(0.0, digits) else "+" if change > 0 else "−"
-    return f"{sign}{told}{unit}"
-
-
 def moved(answer: Comparison) -> list[PartChange]:
     """Return the parts of whose change something is sure, most first: it is beyond noise, or more or less is done."""
-    least = WORTH_NAMING * (answer.baseline_ms or 0.0)
+    least = WORTH_NAMING * answer.step_ms
     sure = [one for one in answer.parts if answer.is_sure(one) or (one.more_done and abs(one.told_ms or 0.0) > least)]
     return sorted(sure, key=lambda one: -abs(one.told_ms or 0.0))
 

@@ -16,18 +16,18 @@ from scalescope.report.compare.parts import (
     moved,
     names_of,
     part_name,
-    signed,
     told_change,
 )
-from scalescope.report.compare.recurring import of_recurring, recurring_words
+from scalescope.report.compare.recurring import of_recurring
 from scalescope.report.compare.standing import NO_TRIFLE
 from scalescope.report.compare.sure import besides, other_work, outweighs_the_step, sure_sentences
-from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent
+from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, percent, signed
 from scalescope.report.text.findings import because as why
 from scalescope.report.text.findings import cost, line, name, subject, verb
 from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.late.together import provided
 from scalescope.report.text.long import MOST_WORDS, one_or_two
+from scalescope.report.text.recurring import recurring_words
 from scalescope.report.text.samples import as_they_are
 from scalescope.report.text.waits.change import UNTOLD
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange, PointChange
@@ -295,7 +295,7 @@ def _left_beside(answer: Comparison, told: Sequence[PartChange], rest: Sequence[
     What is left of a change that is sure is no noise for that: all that noise hides is which part it is of.
     """
     left_ms = sum(one.change_ms for one in answer.parts) - sum(one.told_ms or 0.0 for one in told)
-    if abs(left_ms) < max(NO_TRIFLE * abs(answer.change_ms or 0.0), WORTH_NAMING * (answer.baseline_ms or 0.0)):
+    if abs(left_ms) < max(NO_TRIFLE * abs(answer.change_ms or 0.0), WORTH_NAMING * answer.step_ms):
         return ""
     most = max(rest, key=lambda one: one.change_ms / left_ms)
     where = f", most of it {part_name(most)}" if most.change_ms / left_ms > _MOSTLY else ""

@@ -110,7 +110,7 @@ def _sure_parts(answer: Comparison) -> list[PartChange]:
     """Return the parts that changed for sure, and none by another number of kernels: others made up for it, or run in
     its place.
     """
-    least, instead = WORTH_NAMING * (answer.baseline_ms or 0.0), exchanged(answer)
+    least, instead = WORTH_NAMING * answer.step_ms, exchanged(answer)
     sure = [one for one in moved(answer) if answer.is_sure(one) and abs(one.change_ms) > least and not one.more_done]
     return [one for one in sure if not is_replaced(one, instead)]
 

@@ -97,7 +97,7 @@ def _step_rows(answer: Comparison) -> list[list[Cell]]:
 
 def _tells_nothing(part: PartChange, answer: Comparison) -> bool:
     """Tell whether bounds of what traces do not show are wider than the step itself."""
-    return part.name == REST and part.within_noise and part.high_ms - part.low_ms > 2 * (answer.baseline_ms or 0.0)
+    return part.name == REST and part.within_noise and part.high_ms - part.low_ms > 2 * answer.step_ms
 
 
 def parts_sentence(answer: Comparison) -> str:

@@ -27,6 +27,14 @@ def milliseconds(value: float, half_ms: float | None = None) -> str:
     return f"{figure(value, digits)} ms"
 
 
+def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
+    """Return a change with its sign, and as many digits as its interval supports."""
+    digits = digits_of((high - low) / 2)
+    told = figure(abs(change), digits)
+    sign = "±" if told == figure(0.0, digits) else "+" if change > 0 else "−"
+    return f"{sign}{told}{unit}"
+
+
 def about(ms: float) -> str:
     """Return e.g. `76 ms` or `7.6 ms`: two significant digits, of what is known within a half or so."""
     digits = max(0, 1 - math.floor(math.log10(abs(ms)))) if ms else 0

@@ -94,7 +94,7 @@ def noise_sentence(losses: Sequence[RankLoss]) -> str:
         return ""
     digits = digits_of((high - low) / 2)
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
-    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)
+    cores = for_want_of_cores(change, loss.compared_step_ms, waited, untold=False)
     bounds = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
     told = f"{capitalized(_compared_as(loss))} changed by {figure(change, digits)} ms ({bounds}), within noise{cores}"
     if (sure := loss.as_measured) is not None:
@@ -125,10 +125,10 @@ def lost_clause(run: RunAnalysis) -> str:
             f"{_measured_bounds(sure)}), and by {_free(sure)}"
         )
     if low <= 0 <= high:
-        known = max(-low, high) <= WIDE * loss.from_step_ms
+        known = max(-low, high) <= WIDE * loss.compared_step_ms
         how = "is as long as" if known else "cannot be told in length from"
         waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
-        cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=False)  # within noise it is in any case
+        cores = for_want_of_cores(change, loss.compared_step_ms, waited, untold=False)  # within noise it is in any case
         signed = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"  # of the change, which is told from and to
         within = f"within noise ({_job_span(run)}; {signed}{'' if known else _own_bounds(loss)}){cores}"
         gone = gone_clause(run)
@@ -143,7 +143,7 @@ def lost_clause(run: RunAnalysis) -> str:
         first = [_other_work(loss), *besides] if _does_other_work(loss) else [f"a step has {_sure_parts(loss)}"]
         return "; ".join(filter(None, (gone, *first, f"{its}, {within}")))
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
-    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold)
+    cores = for_want_of_cores(change, loss.compared_step_ms, waited, untold=loss.cores_untold)
     span = f"{_job_span(run)}{', medians without a profiler' * _is_measured(loss)}"
     told = f"a step is {_longer(change)} than {loss.reference}'s ({span}; {bounds}){cores}"
     if low <= grown <= high:
@@ -224,7 +224,7 @@ def beside_cause(run: RunAnalysis) -> str:
         )
     digits = digits_of((high - low) / 2)
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
-    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold and not loss.within_noise)
+    cores = for_want_of_cores(change, loss.compared_step_ms, waited, untold=loss.cores_untold and not loss.within_noise)
     within = ", within noise" if loss.within_noise else ""
     known_ms = sum(known_ms_of(cause, change) for cause in run.findings[:1])  # which is no noise, and told before
     if loss.within_noise and known_ms:
@@ -311,7 +311,7 @@ def _late(run: RunAnalysis, grown: float) -> RankLoss | None:
         return None
     chosen = (min if grown > 0 else max)(range(len(waits)), key=waits.__getitem__)
     gap = max(abs(wait - waits[chosen]) for wait in waits)
-    if gap <= max(_SINGLES_OUT * run.lost[0].from_step_ms, _EXPLAINS * abs(grown)):
+    if gap <= max(_SINGLES_OUT * run.lost[0].compared_step_ms, _EXPLAINS * abs(grown)):
         return None
     late, sign = run.lost[chosen], 1 if grown > 0 else -1
     others = [loss for loss in run.lost if loss is not late]
@@ -391,7 +391,7 @@ def _beyond_noise(run: RunAnalysis) -> str:
     bounds = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
     span = "" if _is_as_profiled(run) else f"{_job_span(run)}; "
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
-    cores = for_want_of_cores(change, loss.from_step_ms, waited, untold=loss.cores_untold and where == "beyond")
+    cores = for_want_of_cores(change, loss.compared_step_ms, waited, untold=loss.cores_untold and where == "beyond")
     told = f"{capitalized(_compared_as(loss))} changed by {figure(change, digits)} ms ({span}{bounds})"
     return f" {told}, {where} noise{cores}."
 

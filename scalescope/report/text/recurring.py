@@ -1,13 +1,14 @@
 """Steps that are longer every so often, in words: how often, by how much, and how many of them were recorded."""
 
 from scalescope.records.console import counted
-from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, ordinal
+from scalescope.records.statistics import digits_of
+from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, signed
 from scalescope.report.text.codes.evidence import longer_parts, row_of
 from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because, headline
 from scalescope.report.text.long import with_cause
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.answer_steps import RecurringSteps
+from scalescope.scaling.answer_steps import RecurringChange, RecurringSteps
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import EXPOSED, GARBAGE, IDLE, IN_STEPS, TIMES_COMPUTE
 from scalescope.scaling.finding.finding import Finding, Remedy
@@ -173,6 +174,47 @@ def _beside_the_mean(found: RecurringSteps, doing: Finding) -> str:
 def recurring_advice(found: RecurringSteps) -> str:
     """Return what to do about them, and what that brings."""
     return f"{recurring_remedy(found)}: at most {milliseconds(found.mean_ms)} a step"
+
+
+def recurring_words(one: RecurringChange, here: str, there: str) -> str:
+    """Return what steps that recur take on both sides, what they do, and what they cost in the mean step."""
+    digits = digits_of((one.high_ms - one.low_ms) / 2)
+    bounds = " to ".join(figure(ms, digits).replace("-", "−") for ms in (one.low_ms, one.high_ms))
+    told = f"{_how_often_there(one, here, there)}: {signed(one.change_ms, one.low_ms, one.high_ms)} (95%: {bounds})"
+    return f"{told} in the mean step"
+
+
+def _how_often_there(one: RecurringChange, here: str, there: str) -> str:
+    collecting = ", as Python collects its garbage" if collects(one) else ""
+    if 1 in (one.baseline_every, one.other_every):
+        told = [(there, _by_the_loop(one.other_every, one.other_each_ms)),
+                (here, _by_the_loop(one.baseline_every, one.baseline_each_ms))]  # fmt: skip
+        (first, held), (second, beside) = told if one.other_every is not None else told[::-1]
+        return f"In {first} {held}, and in {second} {beside}"
+    if one.other_every is None:
+        each = f"{milliseconds(one.baseline_each_ms)} longer{collecting}"
+        return f"In {here} every {ordinal(one.baseline_every or 0)} step takes {each}, and in {there} none does"
+    longer = (
+        f"In {there} every {ordinal(one.other_every)} step takes {milliseconds(one.other_each_ms)} longer{collecting}"
+    )
+    if one.baseline_every is None:
+        return f"{longer}, and in {here} none does"
+    every = f"every {ordinal(one.baseline_every)} " if one.baseline_every != one.other_every else ""
+    return f"{longer}, and in {here} {every}{milliseconds(one.baseline_each_ms)}"
+
+
+def _by_the_loop(every: int | None, each_ms: float) -> str:
+    """Return what a side's loop does between steps, beside one whose loop is held up at no one period."""
+    if every is None:
+        return "it is not"
+    if every == 1:
+        return f"the loop is held up between steps, for {milliseconds(each_ms)} at a time"
+    return f"every {ordinal(every)} step takes {milliseconds(each_ms)} longer"
+
+
+def collects(one: RecurringChange) -> bool:
+    known = one.doing.remedy if one.doing is not None else None
+    return known is not None and known.cure == "collect_less"
 
 
 def recurring_remedy(found: RecurringSteps) -> str:

@@ -1,11 +1,13 @@
 """What is to be known of a run's reference, beside how much longer a step is, in sentences."""
 
-from scalescope.report.drawing.numbers import capitalized, listing, rank_names
+from scalescope.report.drawing.numbers import WIDE, capitalized, listing, milliseconds, rank_names
 from scalescope.report.text.findings import cost, subject, verb
 from scalescope.report.text.late.places import changed_places
+from scalescope.report.text.recurring import recurring_words
 from scalescope.report.text.samples import as_they_are
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.verdicts.reference import parts_of
+from scalescope.scaling.finding.finding import ranks_of
+from scalescope.scaling.verdicts.reference import CONFIRMS, is_not_in_reference, is_sure, parts_of
 
 _MOST_GONE = 2
 
@@ -43,6 +45,48 @@ def gone_sentences(run: RunAnalysis, *, own: bool = False) -> list[str]:
     told = gone_clause(run)
     is_told = run.lost[0].within_noise and run.lost[0].as_measured is None and not own
     return [f"{capitalized(told)}."] if told and not is_told else []
+
+
+def recurs_beside(run: RunAnalysis) -> str:
+    """Return what steps that recur cost more, or less, than the reference's, where that is beyond noise: those that one
+    of both has and the other has not, too; "" where they cost as much, or one ran too short to tell. No full stop.
+    """
+    one = run.lost[0].recurring if run.lost else None
+    return recurring_words(one, run.lost[0].reference, run.name) if one is not None and one.differs else ""
+
+
+def recurs_first(run: RunAnalysis) -> bool:
+    """Tell whether a run beside its reference begins with steps that recur, as a comparison of both does: they cost
+    more than the step between them changed by, or than all else that is sure where noise may hide much of that change.
+    """
+    loss = run.lost[0]
+    change, low, high, one = loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.recurring
+    if one is None or not one.differs or change is None or low is None or high is None:
+        return False
+    wide = loss.within_noise and max(-low, high) > WIDE * loss.compared_step_ms
+    own = [cause.ms or 0.0 for cause in run.findings[:1] if is_not_in_reference(cause)]
+    besides = [*own, *(cause.ms or 0.0 for cause in loss.gone), *(abs(part.change_ms) for part in loss.sure_parts)]
+    return (wide or abs(one.change_ms) > abs(change)) and abs(one.change_ms) > max(besides, default=0.0)
+
+
+def figures_sentence(run: RunAnalysis) -> str:
+    """Return what the figures of one change are of, where a cause that one of both runs has for sure is told beside
+    that: by how much steps differ, what the cause costs, and what the profiled steps' parts are.
+    """
+    loss = run.lost[0]
+    change = loss.step_change_ms
+    if change is None or loss.within_noise or loss.as_measured is not None:
+        return ""
+    mine, causes = (run.name, run.findings[:1]) if change > 0 else (loss.reference, loss.gone[:1])
+    cause = next((one for one in causes if is_sure(one) and ranks_of(one)), None)
+    if cause is None or not CONFIRMS * (cause.ms or 0.0) <= abs(change):
+        return ""
+    which = "medians without a profiler" if loss.from_measured_ms is not None else "steps"
+    return (
+        f"{capitalized(milliseconds(abs(change)))} is what the two {which} differ by, whatever made that, and "
+        f"{milliseconds(cause.ms or 0.0)} what {mine}'s step would be shorter by without that cause alone, as run; "
+        "parts, as in the table, are of profiled steps, recording included."
+    )
 
 
 def is_of_the_gone(run: RunAnalysis, part: str, change_ms: float) -> bool:

@@ -88,7 +88,7 @@ def level_beside(run: RunAnalysis, loss: LossOfStep, *, by_causes: bool) -> Leve
     if change is None or low is None or high is None:
         change = statistics.fmean(one.growth_ms for one in run.lost)
     elif lost.as_measured is None and low <= 0 <= high:
-        return "good" if max(-low, high) <= WIDE * lost.from_step_ms else "unknown"
+        return "good" if max(-low, high) <= WIDE * lost.compared_step_ms else "unknown"
     return level_of(lost.from_step_ms / (lost.from_step_ms + max(0.0, change)))
 
 

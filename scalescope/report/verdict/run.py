@@ -39,7 +39,13 @@ from scalescope.report.text.recurring import (
     recurring_clause,
     recurring_sentence,
 )
-from scalescope.report.text.reference import gone_sentences, reference_sentences
+from scalescope.report.text.reference import (
+    figures_sentence,
+    gone_sentences,
+    recurs_beside,
+    recurs_first,
+    reference_sentences,
+)
 from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.verdict.level import LossOfStep, left_of_step, level_beside, loss_of, worse
 from scalescope.report.verdict.notes import (
@@ -172,6 +178,7 @@ def _of_parts(run: RunAnalysis) -> _Told:
     _add_rows(run, told, doubt=doubt)
     if apart:  # … nor is it of these, of which all is but what rows tell
         told.explained.insert(1, f"{_OF_STEPS[run.growing is None]} {lost_clause(run)}.")
+        told.explained[1:1] = [] if run.recurring is not None and leads(run) else _recurs(run)
         _add_of_lost(run, told)
     if lengths := step_of_job(run):  # behind the cause, and next to the table, which is of those steps
         told.explained.append(lengths)
@@ -252,16 +259,27 @@ def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
     """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
     if run.lost:
         by_causes = _has_a_cause_of_its_own(run, told)
-        told.explained[:0] = gone_sentences(run, own=by_causes)
+        apart = "" if by_causes else figures_sentence(run)
+        told.explained[:0] = [*gone_sentences(run, own=by_causes), *([apart] if apart else [])]
+        often = [] if run.recurring is not None and leads(run) else _recurs(run)  # … which is told by the rows
+        first = bool(often) and recurs_first(run)
+        told.explained[:0] = [] if first else often
         if by_causes:
             # a reference may be several runs: what is said of it fits one and many
             told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_cause(run)}."
         else:
             told.headline = f"{lost_clause(run)}. By its own steps alone: {told.headline}"
+        if first:
+            told.headline = f"{often[0]} Between these steps, {told.headline}"
         _add_of_lost(run, told)
         if told.level != "unknown":  # … for reasons that hold beside a reference as well
             told.level = level_beside(run, loss, by_causes=by_causes)
         told.is_beside = True
+
+
+def _recurs(run: RunAnalysis) -> list[str]:
+    """Return what steps that recur cost more or less than the reference's, as a sentence; none where they do not."""
+    return [f"{told}."] if (told := recurs_beside(run)) else []
 
 
 def _add_of_lost(run: RunAnalysis, told: _Told) -> None:
@@ -318,7 +336,7 @@ def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
         whole = capitalized(told.headline) if doubt else _of_the_profiled(run, told.headline)
         beside = "" if lead_before_launching(run) and not doubt else beside_recurring(run) or whole
         told.explained.insert(0, f"{recorded} {beside}".strip())
-        told.headline = f"{recurring_clause(run.recurring)}."
+        told.headline = " ".join([f"{recurring_clause(run.recurring)}.", *_recurs(run)])
     if run.growing is not None:
         told.level = level_of(run.growing.from_ms / run.growing.to_ms) if run.growing.to_ms else "unknown"
         of_steps = not doubt and (run.recurring is None or not leads(run)) and run.growing.known_by == "rows"

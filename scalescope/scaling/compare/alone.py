@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from scalescope.records.errors import UserError
 from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.compare.answer import Comparison, FoundAlone, RecurringChange, Side
+from scalescope.scaling.answer_steps import RecurringChange
+from scalescope.scaling.compare.answer import Comparison, FoundAlone, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.spread import least_spread_of, spread_of
 from scalescope.scaling.compare.windows import kind_counts
@@ -77,7 +78,7 @@ def found_alone(
         FoundAlone(side=name, finding=one)
         for name, mine, theirs, by in zip(names, own, reversed(own), (sides, (other, baseline)), strict=True)
         for one in _in_all(mine, theirs, more_calls=_more_calls(answer, name))
-        if _is_of_longer_part(one, answer.baseline_ms or 0.0, *by) and _is_own_code_gone(one, *map(_calls_in, by))
+        if _is_of_longer_part(one, answer.step_ms, *by) and _is_own_code_gone(one, *map(_calls_in, by))
     ]
     return sorted(found, key=lambda one: -(one.finding.ms or 0.0))
 
@@ -116,6 +117,13 @@ def doing_of(
     told = [one for one in known if one is not None]
     alike = len(told) == len(known) and all(_is_same(one, told[0]) for one in told)
     return told[0] if told and alike else None
+
+
+def doing_beside(change: RecurringChange | None, run: RunAnalysis) -> RecurringChange | None:
+    """Return what steps that recur cost with what the run's window shows its own to do; a reference's stay untold."""
+    if change is None or change.other_every is None or run.recurring is None:
+        return change
+    return replace(change, doing=run.recurring.doing)
 
 
 def _analysed(sides: Sequence[Measurement], analysis_of: AnalysisOf) -> list[list[RunAnalysis]] | None:
@@ -175,7 +183,9 @@ def with_its_own_first(run: RunAnalysis) -> list[Finding]:
     first = max(own, key=lambda one: one.ms or 0.0, default=None)
     if first is None or not run.lost:
         return run.findings
+    often = run.lost[0].recurring
     besides = [abs(part.change_ms) for part in run.lost[0].sure_parts if part.part not in parts_of(first)]
+    besides += [abs(often.change_ms)] if often is not None and often.differs else []
     if max(besides, default=0.0) > (first.ms or 0.0):
         return run.findings
     return [first, *(one for one in run.findings if one is not first)]

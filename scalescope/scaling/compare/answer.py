@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from scalescope.scaling.answer_rows import AsMeasured, Basis, PlacesChange, SamplesOfSteps
+from scalescope.scaling.answer_steps import RecurringChange
 from scalescope.scaling.finding.finding import Finding, LoopPlace
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.verdicts.reference import CONFIRMS, known_ms_of
@@ -186,23 +187,6 @@ class LateChange(msgspec.Struct, kw_only=True, frozen=True):
     other_ms: float
 
 
-class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
-    """Steps that are longer every so often on a side, of which the step's change, a median's, says nothing."""
-
-    baseline_every: int | None  # steps from one to the next; None: it has none
-    other_every: int | None
-    baseline_each_ms: float  # by which one is longer than the steps between
-    other_each_ms: float
-    baseline_ms: float = 0.0  # what they cost the baseline in the mean step
-    change_ms: float  # of the mean step, with its 95% bounds
-    low_ms: float
-    high_ms: float
-    differs: bool  # beyond noise, and worth a word
-    doing: Finding | None = (
-        None  # what a window shows OTHER's to do, or the baseline's where it has none; None: nothing
-    )
-
-
 class IrregularChange(msgspec.Struct, kw_only=True, frozen=True):
     """Steps that are far longer now and then on a side, at no period, of which a median's change says nothing either.
 
@@ -324,6 +308,13 @@ class Comparison(msgspec.Struct, kw_only=True):
     gate: list[GateLine] = []
     members: list["Comparison"] = []
     notes: list[str] = []
+
+    @property
+    def step_ms(self) -> float:
+        """Return the step that shares are of which decide what is told: the mean of both, so that it is the same of A
+        beside B and of B beside A.
+        """
+        return ((self.baseline_ms or 0.0) + (self.other_ms or 0.0)) / 2
 
     @property
     def sure_as_measured(self) -> AsMeasured | None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
@@ -225,8 +226,9 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
     untold = baseline.cores_untold or other.cores_untold
     late = _late(baseline, other, found, work.rate)
-    noise_share = (found.high_ms - found.low_ms) / 2 / found.baseline_ms
-    recurring = recurring_change(baseline, other, found.baseline_ms, noise_share, work.rate)
+    step_ms = fmean((found.baseline_ms, found.other_ms))
+    noise_share = (found.high_ms - found.low_ms) / 2 / math.hypot(found.baseline_ms, found.other_ms) * math.sqrt(2)
+    recurring = recurring_change(baseline, other, step_ms, noise_share, work.rate)
     return Comparison(
         baseline=names[0],
         other=names[1],
@@ -247,7 +249,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         parts=parts,
         parts_by=_parts_by(baseline, other),
         amounts=amounts(baseline.first, other.first),
-        gaps=_gaps(baseline, other, found.baseline_ms, late, work.rate),
+        gaps=_gaps(baseline, other, step_ms, late, work.rate),
         late=late,
         places=places,
         recurring=recurring,

@@ -286,7 +286,7 @@ def _standing_out(baseline: Measurement, other: Measurement, rate: float) -> int
     waits = [rate * _waits(other, rank) - _waits(baseline, rank) for rank in ranks]
     chosen = (min if grown > 0 else max)(range(len(ranks)), key=waits.__getitem__)
     gap = max(abs(wait - waits[chosen]) for wait in waits)
-    step = _mean([window.step_ms for window in baseline.windows])
+    step = _mean([_mean([window.step_ms for window in side.windows]) for side in (baseline, other)])
     return ranks[chosen] if gap > max(_SINGLES_OUT * step, _EXPLAINS * abs(grown)) else None
 
 

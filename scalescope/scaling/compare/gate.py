@@ -23,7 +23,8 @@ import numpy as np
 from scalescope.records.console import counted
 from scalescope.records.errors import UserError
 from scalescope.records.statistics import NORMAL_95, digits_of
-from scalescope.scaling.compare.answer import Comparison, GateLine, PointChange, RecurringChange
+from scalescope.scaling.answer_steps import RecurringChange
+from scalescope.scaling.compare.answer import Comparison, GateLine, PointChange
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.measurement import Measurement, Repeat
 from scalescope.scaling.compare.noise import Floats, Sample, bounds, of_amounts

@@ -10,6 +10,7 @@ data). It is left out where there are others.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
@@ -24,6 +25,7 @@ from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.measurement import EXPOSED, UNSPLIT
 from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.verdicts.step_rows.steady import measured_steps
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
 
@@ -97,6 +99,7 @@ def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], 
             sure_parts=sure,
             other_work=other_work(found),
             other_calls=other_calls(found),
+            recurring=found.recurring,
             from_own_ms=_own_ms(references) if found.basis == "untraced" else None,
             to_own_ms=_own_ms([run]) if found.basis == "untraced" else None,
         )
@@ -112,7 +115,7 @@ def sure_parts(found: Comparison) -> list[SurePart]:
     low, high = found.low_ms, found.high_ms
     if low is None or high is None or not low <= 0 <= high or found.cores_untold or found.sure_as_measured is not None:
         return []
-    least = _WORTH_NAMING * (found.baseline_ms or 0.0)
+    least = _WORTH_NAMING * found.step_ms
     often = found.recurring is not None and found.recurring.differs
     sure = [one for one in found.parts if found.is_sure(one) and not one.more_done and abs(one.change_ms) > least]
     return [
@@ -124,7 +127,7 @@ def sure_parts(found: Comparison) -> list[SurePart]:
 
 def other_work(found: Comparison) -> list[OtherWork]:
     """Return what a step that may be as long as the reference's runs more or fewer kernels of, as `compare` has it."""
-    low, high, least = found.low_ms, found.high_ms, _WORTH_NAMING * (found.baseline_ms or 0.0)
+    low, high, least = found.low_ms, found.high_ms, _WORTH_NAMING * found.step_ms
     if low is None or high is None or not low <= 0 <= high:
         return []
     told = []
@@ -167,7 +170,7 @@ def _own_ms(paths: Sequence[Path]) -> float | None:
 def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained, lacks: list[int]) -> RankLoss:
     before = mean_step([bounded(one, rank) for one in references])
     after = mean_step([bounded(run, rank)])
-    split = compute_split([one.kernels[rank] for one in references], [run.kernels[rank]])
+    split = _split([one.kernels[rank] for one in references], [run.kernels[rank]])
     parts = _changes(before, after)
     if lacks or run.analysis.quality.missing_ranks:
         parts = _unsplit(parts)
@@ -183,6 +186,17 @@ def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained,
         other_names=other_names(identity_of(references[0]), identity_of(run)),
         reference_lacks=lacks,
     )
+
+
+def _split(there: Sequence[KernelTable], here: Sequence[KernelTable]) -> tuple[float, float] | None:
+    """Return how much slower the reference's kernels are in the run, and what kernels the run has besides, ns a step.
+
+    Told by the kernels of the one that computes less, whichever is the reference: so what one of both runs besides is
+    the same work when it is gone. None where that has too few of them in common.
+    """
+    less, more = sorted((there, here), key=lambda own: fmean(one.total_ns / max(1, one.steps) for one in own))
+    split, sign = compute_split(less, more), 1 if less is there else -1
+    return None if split is None else (sign * float(split[0]), sign * float(split[1]))
 
 
 def _changes(before: MeanStep, after: MeanStep) -> Mapping[str, float]:

@@ -140,7 +140,10 @@ def _narrower(one: Bounds, other: Bounds) -> Bounds:
 
 def _resampled_bounds(baseline: Sample, other: Sample) -> Bounds:
     dice = np.random.default_rng(_SEED)
-    there, here = _draws(other, baseline, dice), _draws(baseline, other, dice)
+    # whichever is asked about, the longer side is drawn first: what two sides differ by is one thing in both directions
+    second, first = sorted((baseline, other), key=lambda one: (float(one.mean.sum()), one.mean.tolist()))
+    drawn = {id(first): _draws(first, second, dice), id(second): _draws(second, first, dice)}
+    there, here = drawn[id(other)], drawn[id(baseline)]
     change = other.mean - baseline.mean
     off = there.parts - here.parts - change
     step_off = there.step - here.step - change.sum()

@@ -22,8 +22,8 @@ WHO_HAS_THEM = "which other processes or the job's own threads have"
 def for_want_of_cores(change_ms: float, step_ms: float, waited_ms: Sequence[float | None], *, untold: bool) -> str:
     """Return how much of a step's change ranks waited for cores, where that is a good part of it, in brackets.
 
-    `step_ms`: of the baseline; `waited_ms`: of a step there and here. `untold`: whether there are such hosts of which
-    nothing tells it, so that all of the change may be of other processes.
+    `step_ms`: the mean of both sides; `waited_ms`: of a step there and here. `untold`: whether there are such hosts
+    of which nothing tells it, so that all of the change may be of other processes.
     """
     if untold:
         return UNTOLD

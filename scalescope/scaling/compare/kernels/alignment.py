@@ -20,8 +20,12 @@ def align(here: Sequence[Call], there: Sequence[Call]) -> tuple[Pairs, Pairs]:
 
     Where both steps have as many of an operator, its calls are paired in order. Else the steps are aligned as a whole
     (the longest common subsequence of their operators, by size), so that one more layer is found to be one more, and
-    what lies between two calls that match is paired by operator, then by kind.
+    what lies between two calls that match is paired by operator, then by kind. Of subsequences that are as long it is
+    the same one whichever step is `here`: else one answer has kernels without a counterpart, and its reverse none.
     """
+    if _order(here) < _order(there):
+        same, placed = align(there, here)
+        return sorted((left, right) for right, left in same), [(left, right) for right, left in placed]
     plain = [[(call.token, 0) for call in side] for side in (here, there)]
     if Counter(plain[0]) == Counter(plain[1]):
         same = _in_order(*plain)
@@ -33,6 +37,11 @@ def align(here: Sequence[Call], there: Sequence[Call]) -> tuple[Pairs, Pairs]:
     left = _rest(here, there, same, by_operator=True)
     same = sorted([*same, *left])
     return same, _rest(here, there, same, by_operator=False)
+
+
+def _order(calls: Sequence[Call]) -> tuple[int, list[str], list[float]]:
+    """Return what puts two steps into one order, whichever is asked about: their calls, and how long these take."""
+    return len(calls), [call.token for call in calls], [call.us for call in calls]
 
 
 def _in_order(here: Sequence[_Token], there: Sequence[_Token]) -> Pairs:

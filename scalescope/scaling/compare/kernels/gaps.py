@@ -90,7 +90,8 @@ def standing_gaps(
 ) -> list[GapChange]:
     """Return the places at which a rank's loop stands still for longer, or less long, by most first.
 
-    `step_ms`: of the baseline; `late`: what all steady steps tell of a rank. Empty where steps are of other operators.
+    `step_ms`: the mean of both sides; `late`: what all steady steps tell of a rank. Empty where steps are of other
+    operators.
     """
     found: list[GapChange] = []
     for rank in ranks_in_all([*baseline.windows, *other.windows])[:_MOST_RANKS]:

@@ -193,8 +193,8 @@ def _alone(pairs: Sequence[_Pair], rate: float) -> dict[str, tuple[float, float]
 def _resized(pairs: Sequence[_Pair], rate: float) -> frozenset[str]:
     """Return the kinds of which one side calls operators more often, each time with less to do: a batch in pieces."""
     both: dict[str, tuple[float, float]] = {}
-    for pair in pairs:
-        if pair.here is not None and pair.there is not None:
+    for pair in pairs:  # of one operator: another one at its place tells of no call's size
+        if pair.here is not None and pair.there is not None and pair.here.token == pair.there.token:
             before, after = both.get(pair.here.token, (0.0, 0.0))
             both[pair.here.token] = (before + pair.here.us, after + rate * pair.there.us)
     whole: dict[tuple[str, _Side], float] = {}

@@ -58,7 +58,7 @@ def irregular_change(
     ]  # fmt: skip
     half = math.hypot(halves[0], rate * halves[1])
     change = rate * after - before
-    step_ms = statistics.fmean(run.typical_ms for run in found[0])
+    step_ms = statistics.fmean(statistics.fmean(run.typical_ms for run in own) for own in found)
     longer = found[1] if change > 0 else found[0]
     count, steps = sum(len(run.steps) for run in longer), sum(run.of for run in longer)
     told = _LEAST <= count <= _MOST_SHARE * steps

@@ -41,7 +41,7 @@ def late_change(baseline: Measurement, other: Measurement, steps_ms: tuple[float
         before, after = sides[0][rank], sides[1][rank]
         change = max(0.0, after.ms) - max(0.0, before.ms)
         half = half_of(before, after, len(ranks))
-        if abs(change) > max(half, LEAST_SHARE * steps_ms[0]):
+        if abs(change) > max(half, LEAST_SHARE * fmean(steps_ms)):
             found.append(LateChange(rank=rank, change_ms=change, low_ms=change - half, high_ms=change + half,
                                     baseline_ms=max(0.0, before.ms), other_ms=max(0.0, after.ms)))  # fmt: skip
     return max(found, key=lambda one: abs(one.change_ms), default=None)

@@ -50,7 +50,7 @@ def _by_lateness(baseline: Measurement, other: Measurement) -> PlacesChange | No
     if not first or first[0] == first[1]:
         return None
     before, after = (own[rank] for own, rank in zip(late, first, strict=True))
-    least = max(half_of(before, after, len(ranks)), LEAST_SHARE * steps[0])
+    least = max(half_of(before, after, len(ranks)), LEAST_SHARE * fmean(steps))
     if min(before.ms, after.ms) <= least or abs(before.ms - after.ms) > least:
         return None
     return PlacesChange(baseline=(first[0],), other=(first[1],), baseline_late_ms=before.ms, other_late_ms=after.ms)

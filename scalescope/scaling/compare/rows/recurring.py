@@ -12,8 +12,7 @@ import msgspec
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import half_of_mean
-from scalescope.scaling.answer_steps import RecurringSteps
-from scalescope.scaling.compare.answer import RecurringChange
+from scalescope.scaling.answer_steps import RecurringChange, RecurringSteps
 from scalescope.scaling.compare.measurement import Measurement, Repeat
 from scalescope.scaling.verdicts.step_rows.recurring import longer_at
 
@@ -21,6 +20,8 @@ from scalescope.scaling.verdicts.step_rows.recurring import longer_at
 _LEAST_SHARE = 0.005
 #: A side is known to have no such steps where its own at those phases are known to so much of what these take longer.
 _MOST_UNTOLD = 0.5
+#: What a side's steps at those phases take longer by chance: no cost is known to a tenth of it.
+_NONE_BESIDE = 0.1
 #: A period is seen at least so often.
 _LEAST_TIMES = 3
 
@@ -39,7 +40,8 @@ def recurring_change(
 ) -> RecurringChange | None:
     """Return what steps that recur cost on both sides; None where neither has any, or one is too short to tell.
 
-    `step_ms`: of the baseline; `noise_share`: by so much of it two runs' steps are known to differ by themselves.
+    `step_ms`: the mean of both sides; `noise_share`: by so much of it two runs' steps are known to differ by
+    themselves.
     """
     found = [next((one.recurring for one in side.repeats if one.recurring), None) for side in (baseline, other)]
     if found == [None, None]:
@@ -89,10 +91,11 @@ def _cost(repeat: Repeat, steps: RecurringSteps | None, own: bool) -> _Cost | No
         half = (found.longer_high_ms - found.longer_low_ms) / 2
         return _Cost(steps.every, found.longer_ms, found.mean_ms, half / found.every)  # as `analyze` tells them
     mean, half = statistics.fmean(each), half_of_mean(each)
-    has = own or mean > half  # though nobody found them there, beside others that are longer for other reasons
+    chance = max(half, _NONE_BESIDE * steps.longer_ms)
+    has = own or mean > chance  # though nobody found them there, beside others that are longer for other reasons
     if not has and half > _MOST_UNTOLD * steps.longer_ms:
         return None
-    if not has and abs(mean) <= half:
+    if not has and abs(mean) <= chance:
         mean = 0.0  # none, but for what it may have without anybody's seeing
     return _Cost(steps.every if has else None, mean, mean / steps.every, half / steps.every)
 

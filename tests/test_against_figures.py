@@ -1,0 +1,51 @@
+"""Figures of one cause beside a reference: the same in both directions, and said what each is of."""
+
+from pathlib import Path
+
+import pytest
+
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze_against
+from scalescope.scaling.answer import RunAnalysis
+from tests.gloo_traces import GlooJob, in_steps
+
+
+def plain(job: GlooJob) -> None:
+    job.compute(60.0, calls=10)
+    job.all_reduce(2.0)
+
+
+def with_a_histogram(job: GlooJob) -> None:
+    job.compute(60.0, calls=10)
+    job.compute(100.0, "aten::histc", rank=0, calls=4)
+    job.all_reduce(2.0)
+
+
+@pytest.fixture
+def both_ways(tmp_path: Path) -> tuple[RunAnalysis, RunAnalysis]:
+    less, more = (
+        in_steps(tmp_path / name, range(1, 7), step) for name, step in (("A", plain), ("B", with_a_histogram))
+    )
+    return analyze_against(more, [less]), analyze_against(less, [more])
+
+
+def test_what_one_run_computes_besides_is_more_compute_in_both_directions(
+    both_ways: tuple[RunAnalysis, RunAnalysis],
+) -> None:
+    """*261.6 ms more compute* that came was *255.3 ms compute* when it was gone, of the same two runs."""
+    for new, gone in zip(*(one.lost for one in both_ways), strict=True):
+        assert new.compute_more_work_ms is not None and gone.compute_more_work_ms is not None
+        assert new.compute_more_work_ms == pytest.approx(-gone.compute_more_work_ms)
+    told = [run_verdict(one).headline for one in both_ways]
+    assert "100.0 ms more compute" in told[0] and "gone are 100.0 ms more compute" in told[1]
+
+
+def test_it_is_said_what_each_figure_of_one_cause_is_of(both_ways: tuple[RunAnalysis, RunAnalysis]) -> None:
+    """*270.0 ms longer*, *261.6 ms more compute* and *costs 233.7 ms* stood beside each other, of one histogram."""
+    for found in both_ways:
+        told = " ".join(run_verdict(found).sentences)
+        assert " ms is what the two steps differ by, whatever made that, and " in told, told
+        assert "without that cause alone, as run; parts, as in the table, are of profiled steps" in told
+    for loss in both_ways[0].lost:
+        loss.step_low_ms = -1.0
+    assert "differ by, whatever" not in " ".join(run_verdict(both_ways[0]).sentences), "noise may have made it all"
