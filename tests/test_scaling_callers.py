@@ -51,3 +51,23 @@ def test_without_a_line_of_a_scripts_own_stacks_are_advised(frames: tuple[str, .
     first = _job(tmp_path, *frames).findings[0]
     assert first.code == "own_work" and first.remedy is not None and first.remedy.line is None
     assert "find what launches that" in cure_text(first.remedy) and "stacks=True" in cure_elsewhere(first.remedy)
+
+
+def test_what_a_rank_has_beyond_the_others_is_told_with_its_own_caller(tmp_path: Path) -> None:
+    """The network of both calls the same operators, and more of them: *called in net.py(3): forward* was told."""
+    job = GlooJob()
+    for step in range(8):
+        job.step(3 + step)
+        for rank in range(2):
+            begun = job.now[rank]
+            job.compute(30.0, "aten::histc", rank, calls=40)
+            job.stack(rank, "net.py(3): forward", begun - 100, job.now[rank] + 100)
+        begun = job.now[0]
+        job.compute(12.0, "aten::histc", 0, calls=16)
+        job.stack(0, FRAMES[1], begun - 100, job.now[0] + 100)
+        job.compute(40.0, "aten::linear", calls=20)
+        job.all_reduce(2.0)
+        job.compute(2.0, "aten::_foreach_add_")
+    first = analysed(job.write(tmp_path)).findings[0]
+    assert first.code == "own_work" and first.remedy is not None
+    assert first.remedy.line == FRAMES[1]

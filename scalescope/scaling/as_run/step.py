@@ -26,6 +26,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.simulate import host_bound_ns, host_work_ns
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.verdicts.efficiency import efficiency_of
@@ -198,7 +199,9 @@ def _taken_out(
         known.append(Replays(replayer.undisturbed(replayer.contention), cost))
     graph, cost = known[0].graph, known[0].cost
     try:
-        held_up = any(one.code not in ("host_bound", "synchronising") for one in host)
+        held_up = any(
+            one.code not in ("host_bound", "synchronising") or _reads_in_a_row(replayer.graph, one) for one in host
+        )
         found = calibrate(graph, replayer.base_ns, cost, terms, untraced, known[0], held_up=held_up)
         if not replayer.replay.faithful:
             # no step is told of such a replay. But where recording moves none, its hosts hide what changes would bring
@@ -227,6 +230,23 @@ def _taken_out(
             step + math.hypot(told.high_ms - step, half),
         )
     return told
+
+
+def _reads_in_a_row(graph: Graph, cause: HostCause) -> bool:
+    """Tell whether hosts that wait for their devices read values one after another in each step.
+
+    Between two of them the device has no more to do than what computes the next one: it rests, recorded or not, and
+    the host that launches anew behind each read is what a longer step has more of.
+    """
+    if cause.code != "synchronising":
+        return False
+    ranks = graph.ranks if cause.rank is None else [one for one in graph.ranks if one == cause.rank]
+    steps = set(graph.step_numbers)
+    return bool(ranks) and all(
+        steps <= {graph.activities[graph.calls[rank][one.copy].launches].step for one in reads_of(graph, rank)
+                  if one.follows}
+        for rank in ranks
+    )  # fmt: skip
 
 
 def _interrupted(graph: Graph, host: Sequence[HostCause]) -> dict[int, float]:

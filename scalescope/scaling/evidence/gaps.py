@@ -19,6 +19,7 @@ from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_timeline import COLLECTOR, SHORTEST_GAP_NS, HostTimeline, Mask, Spans
 from scalescope.scaling.evidence.loop_places import LoopParts
 from scalescope.scaling.finding.finding import LoopPlace
+from scalescope.scaling.rank.records.callers import NO_CODE, OwnCode
 from scalescope.scaling.trace.backward_calls import BACKWARD_CALL, BEFORE_CALL, LOOP_CALLS, backward_begins
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
@@ -34,6 +35,9 @@ SEVERAL = 3
 Phase = Literal["before_first", "forward", "backward", "optimizer", "between", "after_last"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _BEFORE, _FORWARD, _BACKWARD, _OPTIMIZER, _BETWEEN, _AFTER = range(6)
+
+#: Of these the loop does nothing itself.
+_PASSES: tuple[LoopPlace, ...] = ("in_forward", "in_backward", "in_optimizer")
 
 NOTHING = ""  # before the first operator, after the last, outside of all
 
@@ -64,6 +68,7 @@ class PlacedGaps(msgspec.Struct, frozen=True, omit_defaults=True):
     free_ns: tuple[int, ...] = ()  # on a CPU, a step: the longest that is no wait, nor waking up from one
     opens: str = ""  # what the loop calls at their end, where the operator after them is of that call's making
     within: LoopPlace | None = None  # where in the loop they lie
+    line: str | None = None  # the function of the script that most of their time lies in
 
 
 class SeveralGaps(msgspec.Struct, frozen=True, array_like=True):
@@ -152,11 +157,14 @@ def _compute(names: list[str]) -> list[bool]:
     return ["::" in name and not name.startswith(ENGINE_FRAMES) for name in names]
 
 
-def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mask | None = None) -> Gaps:
+def placed_gaps(
+    host: HostTimeline, gaps: Located, first_copies: Mask, free: Mask | None = None, code: OwnCode = NO_CODE
+) -> Gaps:
     """Add gaps up by place and step.
 
     `first_copies`: by step, whether the first work that is given to the device is a copy out of the host's memory.
-    `free`: of each gap, whether it is no wait, nor waking up from one; None: that is not looked at.
+    `free`: of each gap, whether it is no wait, nor waking up from one; None: that is not looked at. `code`: where a
+    stall may be, it tells the script's own function.
     """
     if not gaps.starts.size:
         return NO_GAPS
@@ -180,6 +188,7 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
     calls = host.annotations.of(host.named(LOOP_CALLS)[host.annotations.name])
     backward = backward_begins(host.operators.start, host.operators.end, host.operators.name, host.names)
     parts = LoopParts(host)
+    threads = np.unique(host.operators.thread).tolist() if code else []
     places = []
     for row in kept[counts[kept] > 0].tolist():
         phase, before, after, inside = gaps.keys[:, row].tolist()
@@ -195,7 +204,9 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask, free: Mas
         opens = _opened(calls, own_gaps, host.names) or _opened_backward(backward, own_gaps)
         stalls = longest[row].max() >= _MAY_STALL_NS
         within = parts.place_of(own_gaps, first=phase == _BEFORE) if stalls else None
-        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several, own, opens, within))
+        in_pass = within in _PASSES
+        line = code.during(own_gaps, host.loop, threads, in_pass=in_pass) if stalls else None
+        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several, own, opens, within, line))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
 
 

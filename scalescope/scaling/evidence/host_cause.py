@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.evidence.gaps import GapLocation
 from scalescope.scaling.finding.finding import LoopPlace
+from scalescope.scaling.rank.records.callers import MOST
 
 #: Causes on the host's side; the vocabulary of findings has them by the same names.
 HostCode = Literal[
@@ -35,6 +36,16 @@ class HostFigure(msgspec.Struct, frozen=True, kw_only=True):
     count: float | None = None  # how often
     from_host: bool = False  # of a call: a copy out of the host's memory makes it wait
     share: float | None = None  # of interruptions: those between two operators, where Python runs
+    line: str | None = None  # the function of the script that it lies in, where stacks tell one
+
+
+def line_of_all(lines: Iterable[tuple[str | None, float]]) -> str | None:
+    """Return the function that most of several things lie in, by that of each and its ns; None for none."""
+    own: dict[str | None, float] = {}
+    for line, ns in lines:
+        own[line] = own.get(line, 0.0) + ns
+    line = max(own, key=own.__getitem__, default=None)
+    return line if own and own[line] >= MOST * sum(own.values()) > 0 else None
 
 
 class HostCause(msgspec.Struct, frozen=True, kw_only=True):

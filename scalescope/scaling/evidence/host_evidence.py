@@ -39,6 +39,7 @@ from scalescope.scaling.rank.annotations.loading import copies_from_host
 from scalescope.scaling.rank.cpu import WOKEN_NS
 from scalescope.scaling.rank.launches import is_kernel_launch
 from scalescope.scaling.rank.partition import OneRankShares
+from scalescope.scaling.rank.records.callers import NO_CODE, OwnCode
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, COPY, Timeline
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, covers, intersect, split_by_priority, union
@@ -58,6 +59,7 @@ class Loading(msgspec.Struct, frozen=True):
     ns: PerStep
     count: int  # in all steps
     counts: PerStep = ()  # that begin in each
+    line: str | None = None  # of the script's own functions the one that most of it lies in
 
 
 class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,12 +106,13 @@ def collect_host_evidence(
     device: Timeline | None = None,
     communication: Intervals = EMPTY,
     ended: Ints | None = None,
+    code: OwnCode = NO_CODE,
 ) -> HostEvidence | None:
     """Return what a rank's trace says about its host, None where it recorded nothing of it.
 
     `steps`: the trace's. `loading`: when the loop's thread loads data; `communication`: on a CPU, when collectives
     run; both disjoint. `ended`: when each of those does, ascending. All in absolute ns. `shares`: the rank's partition.
-    `device`: what ran on the device, None on a CPU.
+    `device`: what ran on the device, None on a CPU. `code`: the script's own functions, where stacks tell.
     """
     host = host_timeline(trace, steps)
     if host is None:
@@ -145,14 +148,14 @@ def collect_host_evidence(
         kernels=kernels,
         kernel_ns=kernel_ns,
         late_ns=_late(host, shares),
-        loading=_loadings(host, loading),
-        gaps=placed_gaps(host, _long_ones(gaps) if calls_alone else gaps, _copies_first(host, device), free),
+        loading=_loadings(host, loading, code),
+        gaps=placed_gaps(host, _long_ones(gaps) if calls_alone else gaps, _copies_first(host, device), free, code),
         interruptions=interruptions(unknown, len(host)) if not calls_alone else None,
         interruptions_alone=(
             interruptions_alone(unknown, len(host)) if device is not None and not calls_alone else None
         ),
         lock_waits=lock_waits(unknown, len(host)) if not calls_alone else None,
-        synchronising=synchronisations(host, device, around) if device is not None else (),
+        synchronising=synchronisations(host, device, around, code) if device is not None else (),
         allocating=allocations(host, device, around) if device is not None else (),
         compiling=compilation(host, compiling),
         operators=operator_paces(host),
@@ -218,7 +221,7 @@ def _in_steps(host: HostTimeline, instants: Ints) -> PerStep:
     return tuple(np.bincount(step[step >= 0], minlength=len(host)).tolist())
 
 
-def _loadings(host: HostTimeline, loading: Intervals) -> tuple[Loading, ...]:
+def _loadings(host: HostTimeline, loading: Intervals, code: OwnCode) -> tuple[Loading, ...]:
     """Return the annotations that make up the loading of the steps, outermost ones, by name."""
     spans = host.annotations
     if not loading.starts.size or not len(spans):
@@ -234,7 +237,8 @@ def _loadings(host: HostTimeline, loading: Intervals) -> tuple[Loading, ...]:
         ns = np.zeros(len(host), np.int64)
         np.add.at(ns, step[own], spans.end[own] - spans.start[own])
         counts = np.bincount(step[own], minlength=len(host))
-        found.append(Loading(host.names[name], tuple(ns.tolist()), int(own.size), tuple(counts.tolist())))
+        line = code.during(spans.of(own).intervals, host.loop)
+        found.append(Loading(host.names[name], tuple(ns.tolist()), int(own.size), tuple(counts.tolist()), line))
     return tuple(sorted(found, key=lambda one: -sum(one.ns)))
 
 

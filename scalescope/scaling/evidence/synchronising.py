@@ -12,6 +12,7 @@ from scalescope.scaling.evidence.host_timeline import HostTimeline, Spans
 from scalescope.scaling.evidence.idle_after import idle_after
 from scalescope.scaling.evidence.waiting import QUICK_NS, synchronising_calls
 from scalescope.scaling.rank.annotations.loading import copies_from_host
+from scalescope.scaling.rank.records.callers import NO_CODE, OwnCode, line_of
 from scalescope.scaling.rank.timeline import Timeline
 from scalescope.scaling.trace.intervals import Ints
 
@@ -32,9 +33,12 @@ class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: tuple[int, ...]
     idle_ns: tuple[int, ...]
     idle_until_ahead_ns: tuple[int, ...]
+    line: str | None = None  # the function of the script that makes most of them
 
 
-def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) -> tuple[Synchronisation, ...]:
+def synchronisations(
+    host: HostTimeline, device: Timeline, around: Enclosing, code: OwnCode = NO_CODE
+) -> tuple[Synchronisation, ...]:
     """Return the calls of the steps that wait for the device, added up by place, those that idle it most first."""
     rows = np.concatenate((synchronising_calls(host), _waiting_copies(host, device)))
     rows = np.unique(rows)
@@ -65,9 +69,15 @@ def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) ->
             wait_ns=tuple(tables[1, place].tolist()),
             idle_ns=tuple(tables[2, place].tolist()),
             idle_until_ahead_ns=tuple(tables[3, place].tolist()),
+            line=_line(code, calls.of(of_call.reshape(-1) == place)),
         )
         for place in order.tolist()
     )
+
+
+def _line(code: OwnCode, calls: Spans) -> str | None:
+    """Return the function of the script that makes most of some calls."""
+    return line_of(code.at_calls(calls.start, calls.thread, np.ones(len(calls), np.int64)), [code]) if code else None
 
 
 def _with_their_copies(host: HostTimeline, rows: Ints, step: Ints) -> tuple[Ints, Ints, Spans]:

@@ -41,6 +41,7 @@ class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None = None  # of the step, unless the name says of what
     value: float | None = None  # of a figure, in the unit that its name ends with
     place: LoopPlace | None = None  # of a gap: where in the loop it lies, where that is known
+    line: str | None = None  # the function of the script that it lies in: `job.py(23): dashboard`; None: not known
     read: Literal["before", "after"] | None = None  # of a gap: `.item()` reads a value right before or after it
 
 
@@ -56,7 +57,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     jax: bool = False  # the job is written in JAX
     compiled: bool = False  # its kernels are of torch.compile's making already
     accumulates: bool = False  # a step adds up gradients of several passes before it exchanges them
-    line: str | None = None  # of the script, that calls it: `job.py(23): dashboard`; where stacks were recorded
+    line: str | None = None  # the function of the script that most of it lies in; where stacks tell one
     alone: bool = False  # one rank is the whole job
     one_host: bool = False  # all its ranks are known to run on one host
     lacks_cores: bool = False  # it needs some, and the ranks compute on all: it brings what the cause costs at most

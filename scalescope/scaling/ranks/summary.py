@@ -17,6 +17,7 @@ from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_o
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.launches import LaunchTimes
 from scalescope.scaling.rank.partition import OneRankShares, share_out
+from scalescope.scaling.rank.records.callers import OwnCode, own_code
 from scalescope.scaling.rank.records.inputs import StepInputs, inputs_by_step
 from scalescope.scaling.rank.records.of_cpu import record_host
 from scalescope.scaling.rank.records.of_device import record_device
@@ -175,13 +176,15 @@ def read_rank(
     trace, launches, moved, left_out = by_the_hosts_clock(join_copies(read_trace(path, device)))
     timeline = build_timeline(trace, launches, only)
     if timeline.start.size:
-        summary = _summarise_device(trace, timeline, launches)
+        code = own_code(trace, timeline.steps)
+        summary = _summarise_device(trace, timeline, launches, code)
         summary = replace(summary, of_file=device, device_moved=moved, left_out=left_out)
-        record = record_device(trace, timeline) if for_replay and summary.shares is not None else None
+        record = record_device(trace, timeline, code) if for_replay and summary.shares is not None else None
     else:
         on_cpu = build_cpu_timeline(trace, only)
-        summary = replace(_summarise_host(trace, on_cpu, launches), of_file=device)
-        record = record_host(trace, on_cpu) if for_replay else None
+        code = own_code(trace, on_cpu.steps)
+        summary = replace(_summarise_host(trace, on_cpu, launches, code), of_file=device)
+        record = record_host(trace, on_cpu, code) if for_replay else None
     if record is not None:
         summary = replace(summary, kernels=replace(summary.kernels, placed=kernels_by_place(record)))
     return RankReading(summary, record)
@@ -192,7 +195,7 @@ def summarise(path: Path) -> RankSummary:
     return read_rank(path).summary
 
 
-def _summarise_device(trace: Trace, timeline: Timeline, launches: LaunchTimes) -> RankSummary:
+def _summarise_device(trace: Trace, timeline: Timeline, launches: LaunchTimes, code: OwnCode) -> RankSummary:
     loading = data_loading(trace, timeline.steps)
     shares = share_out(timeline, loading)
     early = timeline.before_window(int(shares.windows.edges[0]))
@@ -224,7 +227,7 @@ def _summarise_device(trace: Trace, timeline: Timeline, launches: LaunchTimes) -
             whole,
             known_lost=lost_collectives(trace, timeline.collectives),
         ),
-        host_evidence=collect_host_evidence(trace, steps, loading, shares, timeline),
+        host_evidence=collect_host_evidence(trace, steps, loading, shares, timeline, code=code),
         step_inputs=inputs_by_step(trace, steps),
         busy=busy,
         busy_any=busy_any,
@@ -250,7 +253,7 @@ def _busy(trace: Trace, opens: int, closes: int) -> tuple[tuple[float, ...], flo
     return (kept, together) if len(kept) > 1 else ((), 0.0)
 
 
-def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes) -> RankSummary:
+def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes, code: OwnCode) -> RankSummary:
     empty = len(timeline.windows) == 0
     whole = timeline.whole if timeline.whole >= 0 else None
     shares = None if empty or whole == 0 else share_out_cpu(timeline)
@@ -278,6 +281,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes) 
             shares,
             communication=timeline.communication,
             ended=np.sort(np.array([one.end for one in timeline.collectives], np.int64)),
+            code=code,
         ),
         step_inputs=inputs_by_step(trace, timeline.steps),
     )

@@ -21,6 +21,7 @@ from scalescope.report.text.codes.evidence import (
     waited_there,
 )
 from scalescope.report.text.codes.host_places import called, each_pass, in_loop, placed
+from scalescope.report.text.cures.words import line_words
 from scalescope.scaling.finding.figures import (
     ANOMALY,
     AT_STEP,
@@ -87,6 +88,7 @@ def loading(finding: Finding) -> str:
     row = row or next((one for one in finding.evidence if one.name.startswith("gap_before ")), None)
     took = f" for {milliseconds(row.ms)}" if row is not None and row.ms is not None else ""
     took += f" {_of_which_step(finding, row)}" if took and not is_of_one_step(finding) else ""
+    took += line_words(row) + "," * (row is not None and row.line is not None)
     # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
     hidden = (
         "; whether the others' workers are as slow does not show, as these go on while their ranks wait"
@@ -170,6 +172,7 @@ def stall(finding: Finding) -> str:
     where = f" {placed(row, on_cpu=is_on_cpu(finding))}" if place != row.name else ""
     if row.name.startswith("gap_in "):
         where = f" in {row.name.removeprefix('gap_in ')}, which pickles and unpickles"
+    where += line_words(row)
     does = _stands_still(finding, row)
     if row_of(finding, MAY_LOAD) is not None:
         where = f" before {called(place)}, where the step begins: most likely they load the next batch"
@@ -194,7 +197,7 @@ def stall(finding: Finding) -> str:
         nothing += f", every {ordinal(round(every.value))} one{',' * bool(where)}"
     if (each := each_pass(finding, row)) is not None:
         whose = host_does(finding, "do", "does")
-        nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}"
+        nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{line_words(row)}, {each}"
         return f"{nothing}{_elsewhere(finding, row)}{_shown(finding)}"
     like = _AS_WHERE_IT_SAVES if _is_beside_training(finding, row) else ""
     return f"{nothing}{where}{_elsewhere(finding, row)}{like}{_shown(finding)}{in_all_steps(finding)}"
@@ -245,7 +248,8 @@ def _at(row: EvidenceRow, told: EvidenceRow, *, on_cpu: bool) -> str:
     if row.name == GARBAGE:
         return "in Python's garbage collector"
     there = row.place is not None and row.place == told.place  # that is said
-    return f"there {placed(replace(row, place=None), on_cpu=on_cpu)}" if there else placed(row, on_cpu=on_cpu)
+    where = f"there {placed(replace(row, place=None), on_cpu=on_cpu)}" if there else placed(row, on_cpu=on_cpu)
+    return where + line_words(row)
 
 
 def _shown(finding: Finding) -> str:
@@ -267,7 +271,7 @@ def _loop_among(finding: Finding) -> str:
         return ""
     by = [f"{one.name} {one.calls:,.0f} times" for one in finding.evidence if one.kind == "operator" and one.calls]
     place = loop.name.removeprefix(LOOP_AFTER).strip().removeprefix("Optimizer.step#")
-    where = f"after {called(place)}" if place else "at its begin"
+    where = (f"after {called(place)}" if place else "at its begin") + line_words(loop)
     return f", {loop.calls:,.0f} of which are run by a loop of Python {where} ({listing(by)}),"
 
 
@@ -316,6 +320,7 @@ def synchronising(finding: Finding) -> str:
     what = f" in {row.name}" if row is not None else ""
     calls = row.calls if row is not None else None
     times = f", {calls:,.0f} times a step" if calls and calls >= 1.5 else ", once a step" if calls else ""
+    times += line_words(row)
     if finding.remedy is not None and finding.remedy.cure == "pin_memory":
         times += ", to copy out of memory that is not pinned"
     waits = f"the host waits for the device{what}{times}, and the device then for the host"

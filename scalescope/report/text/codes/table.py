@@ -54,6 +54,7 @@ from scalescope.report.text.codes.hosts import (
     synchronising,
 )
 from scalescope.report.text.codes.starved import starved
+from scalescope.report.text.cures.words import line_words
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.figures import (
     AS_MANY,
@@ -189,6 +190,11 @@ def _sized_by_all(because: Callable[[Finding], str]) -> Callable[[Finding], str]
     return lambda one: because(one) + in_all_steps(one)
 
 
+def _with_line(because: Callable[[Finding], str]) -> Callable[[Finding], str]:
+    """Return what says why, and in which function of the script that lies where stacks tell one."""
+    return lambda one: because(one) + line_words(one.remedy)
+
+
 def _profiler_cost(finding: Finding) -> str:
     low, high = row_of(finding, "recording_low"), row_of(finding, "recording_high")
     idle = row_of(finding, "idle_launch")
@@ -210,20 +216,20 @@ CODES: dict[Code, CodeText] = {
     "host_stall": CodeText("a stalled host", stall),
     "host_starved": CodeText("a starved host", starved),
     "host_bound": CodeText("launching", host_bound),
-    "element_reads": CodeText("reading one by one", element_reads),
+    "element_reads": CodeText("reading one by one", _with_line(element_reads)),
     "unfused_optimizer": CodeText("an unfused optimizer", unfused_optimizer),
-    "updates_by_hand": CodeText("updating by hand", updates_by_hand),
-    "unfused_normalisation": CodeText("hand-written normalisation", unfused_normalisation),
+    "updates_by_hand": CodeText("updating by hand", _with_line(updates_by_hand)),
+    "unfused_normalisation": CodeText("hand-written normalisation", _with_line(unfused_normalisation)),
     "double_precision": CodeText("double precision", double_precision),
     "full_precision": CodeText("multiplying in plain float32", full_precision),
-    "batch_preparation": CodeText("batch preparation", batch_preparation),
-    "metrics": CodeText("metrics", metrics),
+    "batch_preparation": CodeText("batch preparation", _with_line(batch_preparation)),
+    "metrics": CodeText("metrics", _with_line(metrics)),
     "recomputation": CodeText("activation checkpointing", recomputation),
     "unused_forward": CodeText("unused forward work", unused_forward),
     "synchronising": CodeText("synchronising", synchronising),
     "recompilation": CodeText("recompilation", lambda one: longer(one, "code is compiled in the step")),
     "allocation": CodeText("allocation", lambda one: longer(one, "memory is taken from the driver in the step")),
-    "copies": CodeText("exposed copies", copies),
+    "copies": CodeText("exposed copies", _with_line(copies)),
     "small_buckets": CodeText(
         "small buckets", lambda one: buckets(one, "each costs a launch and a round of messages")
     ),

@@ -1,5 +1,7 @@
 """A finding's remedy in words that fit the job, and where it is to be done."""
 
+import re
+
 from scalescope.report.text.cures.table import CURES, WITH_STACKS, CureText
 from scalescope.report.text.cures.where import (
     ACCUMULATING,
@@ -17,8 +19,8 @@ from scalescope.report.text.cures.where import (
     ON_SEVERAL,
     OTHER_INTERFACES,
 )
-from scalescope.scaling.finding.codes import EVENS_OUT
-from scalescope.scaling.finding.finding import Remedy
+from scalescope.scaling.finding.codes import EVENS_OUT, Cure
+from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 
 
 def lacks_cores_to_load(remedy: Remedy) -> bool:
@@ -26,14 +28,25 @@ def lacks_cores_to_load(remedy: Remedy) -> bool:
     return remedy.on_cpu and remedy.lacks_cores and remedy.cure in ON_FULL_CORES
 
 
+#: What is to be looked at where stacks tell a function, behind its name.
+_BY_LINE: dict[Cure, str] = {
+    "look_at_rank": ", which launches that on this rank alone",
+    "look_at_host": ", where that holds the host up",
+    "find_wait": ": what the host waits for there, or why it sleeps",
+    "find_python": ": compute less there, less often, or by operators on whole tensors",
+}
+_PY_SPY = re.compile(r"py-spy [^;:]*[;:] ")
+
+
 def _of(remedy: Remedy, several: bool = False) -> CureText:
     """Return a cure in words that fit where it is to be done; `several`: on several ranks."""
+    if remedy.line is not None and remedy.cure in _BY_LINE:
+        line = _function(remedy.line).replace("{", "{{").replace("}", "}}")
+        # what stacks would tell is told
+        told = CURES[remedy.cure].elsewhere.partition(WITH_STACKS)[0].rstrip(" .")
+        return CureText(f"look at {line}{_BY_LINE[remedy.cure]}", _PY_SPY.sub("", told))
     if several and remedy.cure in ON_SEVERAL:
         return ON_SEVERAL[remedy.cure]
-    if remedy.line is not None and remedy.cure == "look_at_rank":
-        told = CURES[remedy.cure].elsewhere.partition(WITH_STACKS)[0].rstrip(" .")  # stacks are there
-        line = remedy.line.replace("{", "{{").replace("}", "}}")
-        return CureText(f"look at {line}, which launches that on this rank alone", told)
     if lacks_cores_to_load(remedy):
         return ON_FULL_CORES[remedy.cure]
     in_jax = remedy.jax and remedy.cure in IN_JAX
@@ -80,11 +93,18 @@ def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
     return told if saved is None else f"{told}. If the others take over what it has more of, {saved} of this is saved"
 
 
-def line_words(remedy: Remedy | None) -> str:
-    """Return which line of a script calls what is to be looked at, behind what that is; "" where no stacks tell."""
-    if remedy is None or remedy.line is None:
+def line_words(told: Remedy | EvidenceRow | None) -> str:
+    """Return in which function of a script lies what is told, behind that; "" where no stacks tell."""
+    if told is None or told.line is None:
         return ""
-    return f", called in {remedy.line}"
+    called = "called " if isinstance(told, Remedy) and told.cure == "look_at_rank" else ""
+    return f", {called}in {_function(told.line)}"
+
+
+def _function(line: str) -> str:
+    """Return a function as one would call it: a script's own lines are in none."""
+    file, _, name = line.partition(": ")
+    return f"{file}, outside of its functions" if name == "<module>" else line
 
 
 def _sized(words: str, remedy: Remedy) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps, against_others
-from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure, line_of_all
 from scalescope.scaling.trace.intervals import Ints
 
 #: The share of a step from which on loading is told, in the median of the steps: a rank's own excess, and that of all.
@@ -50,6 +50,7 @@ def _cause(
             ns=sum(time for time, _ in rows),
             count=sum(count for _, count in rows),
             others_ns=others_ns,
+            line=line_of_all((row.line, sum(row.ns)) for row in one.loading if row.annotation == name),
         )
         for name, rows in by_name.items()
     ]

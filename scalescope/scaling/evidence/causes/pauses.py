@@ -21,7 +21,7 @@ import numpy as np
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.causes.stalls import FEWEST, place_in_loop
 from scalescope.scaling.evidence.gaps import GapLocation, PlacedGaps
-from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure, line_of_all
 from scalescope.scaling.evidence.interruptions import LONGEST_TURN_NS
 from scalescope.scaling.trace.intervals import Ints
 
@@ -222,6 +222,7 @@ def _cause(common: CommonSteps, rank: int | None, place: GapLocation, ns: Ints) 
         ns=float(paused.mean()),
         count=1.0,
         share=paused.size / ns.size,
+        line=line_of_all((one.line, sum(one.ns)) for one in rows),
     )
     return HostCause(
         code="host_stall",

@@ -29,7 +29,7 @@ from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.causes.punctual import is_punctual
 from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, PlacedGaps
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
-from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure, line_of_all
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
 from scalescope.scaling.finding.finding import LoopPlace
 from scalescope.scaling.trace.intervals import Ints
@@ -347,6 +347,7 @@ def _cause(
         ns=sum(sum(one.ns) / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         count=sum(one.count / (len(one.ns) - there.unseen) for one in rows) / len(rows),
         others_ns=usual,
+        line=line_of_all((one.line, sum(one.ns)) for one in rows),
     )
     annotated = any(one.loading for one in common.by_rank.values())
     loads = place.phase == "before_first" and place.copies_follow and not annotated

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
-from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure, line_of_all
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.evidence.synchronising import Synchronisation
 from scalescope.scaling.trace.intervals import Ints
@@ -84,6 +84,7 @@ def _cause(common: CommonSteps, rank: int | None, ns: Ints, at_most: Ints, ranks
             ns=_mean([one.idle_ns for one in rows], len(ranks)),
             count=_mean([one.calls for one in rows], len(ranks)),
             from_host=from_host,
+            line=line_of_all((one.line, sum(one.calls)) for one in rows),
         )
         for (call, operator, annotation, from_host), rows in by_place.items()
     ]

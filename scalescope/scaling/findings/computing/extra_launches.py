@@ -35,6 +35,7 @@ class Extra(msgspec.Struct, frozen=True):
     known: int = 0  # of them, those of kernels that the others run elsewhere in their step
     instead: bool = False  # the others run something instead of a part of it
     converting: float = 0.0  # share of its time that conversions take, where the backward pass has some of them, too
+    activities: tuple[int, ...] = ()  # all of it, in the graph
     of_program: float = 0.0  # the share of the others' step that is of these kernels
 
     @property
@@ -96,6 +97,7 @@ def extra_launches(scene: Scene, rank: int, whats: Sequence[Beyond], *, reads: b
     reads_cost = not reads and any(one.code == "synchronising" and one.rank == rank for one in scene.host or ())
     read = read_activities(graph, rank) if reads_cost else set()
     made: list[int] = []
+    activities: list[int] = []
     known = 0
     names: set[str] = set()
     instead = False
@@ -106,6 +108,7 @@ def extra_launches(scene: Scene, rank: int, whats: Sequence[Beyond], *, reads: b
         for row in (row for what in whats for row in extra_rows(graph, side, rank, step, what)):
             if own.activity[row] in read:
                 continue
+            activities.append(int(own.activity[row]))
             names.add(graph.activities[own.activity[row]].name)
             made[-1] += 1
             known += graph.activities[own.activity[row]].name in side.names[step]
@@ -131,6 +134,7 @@ def extra_launches(scene: Scene, rank: int, whats: Sequence[Beyond], *, reads: b
         copied=copied / whole if whole else 0.0,
         calls=made,
         known=known,
+        activities=tuple(activities),
         instead=instead,
         converting=converted / whole if whole and CONVERTS_BACK in names else 0.0,
         of_program=_share_of_program(scene, rank, names),

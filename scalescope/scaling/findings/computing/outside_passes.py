@@ -14,6 +14,7 @@ from scalescope.scaling.finding.figures import LOOKED_AT, PREPARING
 from scalescope.scaling.finding.finding import Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.computing.tally import Tally, takes_much, tally_of
+from scalescope.scaling.findings.hosts.own_lines import line_of_activities
 from scalescope.scaling.rank.records.element_reads import OF_A_LOOP
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -28,7 +29,7 @@ def batch_preparation(scene: Scene) -> Iterator[Candidate]:
             code="batch_preparation",
             removals=_PREPARING,
             evidence=tally.rows(PREPARING, "operator"),
-            remedy=Remedy(cure="prepare_ahead"),
+            remedy=Remedy(cure="prepare_ahead", line=line_of_activities(scene, scene.replayer.graph.preparing)),
             at_least=True,
         )
 
@@ -48,7 +49,7 @@ def metrics(scene: Scene) -> Iterator[Candidate]:
             code="metrics",
             removals=_METRICS,
             evidence=tally.rows(LOOKED_AT, "operator"),
-            remedy=Remedy(cure="measure_rarely"),
+            remedy=Remedy(cure="measure_rarely", line=line_of_activities(scene, graph.metrics)),
         )
 
 

@@ -10,6 +10,7 @@ from scalescope.scaling.finding.figures import NORMALISATIONS, NORMALISED
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.tally import of_last_rank_ms, takes_much
+from scalescope.scaling.findings.hosts.own_lines import line_of_rows
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
@@ -32,6 +33,7 @@ def unfused_normalisation(scene: Scene) -> Iterator[Candidate]:
     of_step: dict[tuple[int, int], float] = {}
     calls = chains = 0.0
     operators = 0
+    forwards: list[tuple[int, int]] = []  # a backward pass is nobody's call
     scale = max(1, len(scene.side.ranks) * len(numbers))
     for rank in scene.side.ranks:
         record = records[rank]
@@ -44,6 +46,7 @@ def unfused_normalisation(scene: Scene) -> Iterator[Candidate]:
             calls += len(taken) / scale
             if one.operators:
                 operators = max(operators, one.operators)
+                forwards += ((rank, at) for at in one.activities)
                 chains += 1 / scale
                 for at, took in zip(one.activities, taken, strict=True):
                     name = record.operator_of(at)
@@ -65,5 +68,5 @@ def unfused_normalisation(scene: Scene) -> Iterator[Candidate]:
             EvidenceRow(kind="figure", name=NORMALISATIONS, calls=chains, value=float(operators)),
             *(EvidenceRow(kind="operator", name=name, ms=ns[name] / 1e6) for name in most),
         ),
-        remedy=Remedy(cure="built_in_normalisation"),
+        remedy=Remedy(cure="built_in_normalisation", line=line_of_rows(scene, forwards)),
     )

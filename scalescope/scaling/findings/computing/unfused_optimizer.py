@@ -12,6 +12,7 @@ from scalescope.scaling.finding.figures import NONE_WRITTEN, UPDATED_BY_HAND
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.computing.tally import of_last_rank_ms, takes_much
+from scalescope.scaling.findings.hosts.own_lines import line_of_rows
 from scalescope.scaling.rank.records.long_way import Update
 from scalescope.scaling.rank.records.own_code.by_hand import updated_by_hand
 from scalescope.scaling.rank.records.record import RankRecord
@@ -121,6 +122,7 @@ def updates_by_hand(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where all ranks go through their parameters one at a time, for much of the step."""
     took = _Took(scene)
     parameters = 0
+    by_hand: list[tuple[int, int]] = []
     for rank in scene.side.ranks:
         record = scene.replayer.records[rank]
         loops = [one for one in updated_by_hand(record) if one.step in took.numbers]
@@ -129,11 +131,13 @@ def updates_by_hand(scene: Scene) -> Iterator[Candidate]:
         parameters = max(parameters, *(one.parameters for one in loops), 0)
         for share, at in ((given_back(one), at) for one in loops for at in one.activities):
             took.add(record, rank, at, share)
+            by_hand.append((rank, at))
     row = EvidenceRow(
         kind="figure", name=UPDATED_BY_HAND, ms=took.ms, calls=took.calls, value=float(parameters)
     )  # fmt: skip
     rows = [row] if took.writes() else [row, EvidenceRow(kind="figure", name=NONE_WRITTEN)]
-    yield from _candidate(scene, "updates_by_hand", took, "by_hand", rows, Remedy(cure="update_at_once"), _WRITTEN)
+    remedy = Remedy(cure="update_at_once", line=line_of_rows(scene, by_hand))
+    yield from _candidate(scene, "updates_by_hand", took, "by_hand", rows, remedy, _WRITTEN)
 
 
 def _candidate(

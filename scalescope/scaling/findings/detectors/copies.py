@@ -6,6 +6,7 @@ from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.computing.extra_launches import extra_launches
+from scalescope.scaling.findings.hosts.own_lines import line_of_activities
 from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.ranks.copying import clones, moves
@@ -62,13 +63,21 @@ def _as_traced(graph: Graph, rows: Sequence[int]) -> Intervals:
     return intervals([(node.traced_start, node.traced_end) for node in nodes])
 
 
+def _line(scene: Scene, rank: int | None, *, clones: bool) -> str | None:
+    """Return the function of the script that makes most of the copies, of one rank or of all."""
+    graph = scene.replayer.graph
+    own = (at for one in graph.ranks if rank in (None, one) for stream in graph.order.get(one, ()) for at in stream)
+    copied = (at for at in own if graph.activities[at].step >= 0 and graph.activities[at].kind == COPY)
+    return line_of_activities(scene, (at for at in copied if clones or moves(graph, at)))
+
+
 def _candidate(scene: Scene, exposed: float, rank: int | None, *, clones: bool = False) -> Candidate:
     return Candidate(
         code="copies",
         rank=rank,
         removals=(Removal("copies", rank), *([Removal("clones")] if clones else [])),
         evidence=(EvidenceRow(kind="figure", name="exposed_copies", ms=exposed, share=exposed / scene.step_ms),),
-        remedy=Remedy(cure="copy_ahead"),
+        remedy=Remedy(cure="copy_ahead", line=_line(scene, rank, clones=clones)),
         at_most=rank is None,  # the others do without what one rank copies alone
         least_share=_LEAST_SHARE,
     )

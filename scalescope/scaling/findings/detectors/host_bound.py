@@ -87,7 +87,7 @@ def _candidate(scene: Scene, idle: tuple[EvidenceRow, ...]) -> Candidate:
         ),
         remedy=Remedy(cure="launch_apart")
         if beside
-        else Remedy(cure="whole_tensors")
+        else Remedy(cure="whole_tensors", line=loop[0].line)
         if loop
         else Remedy(cure="compile", overrides=() if scene.replayer.on_cpu else scene.overrides("compile=true")),
         at_most=True,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_BEGIN_WITH
-from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
+from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure, line_of_all
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.figures import AT_STEP, EVERY, IN_STEPS, READ_VALUES, WAITS_BESIDES
@@ -213,11 +213,12 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
             *([] if cause.period else _at_steps(cause)),
         ),
         remedy=Remedy(
+            line=_line(cause),
             cure="collect_less"
             if collects(cause)
             else "do_less_often"
             if cause.period or _is_between_passes_again(cause)
-            else "look_at_host"
+            else "look_at_host",
         ),
     )
 
@@ -377,6 +378,10 @@ def _annotated(scene: Scene, rank: int | None, causes: Sequence[HostCause]) -> b
 
 
 def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy:
+    return replace(_cure(scene, code, causes), line=_line(*causes))
+
+
+def _cure(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy:
     if any(one.kind == "lock_waits" for cause in causes for one in cause.evidence):
         return Remedy(cure="free_interpreter")
     longest = max(causes, key=lambda cause: cause.typical_ns)
@@ -397,6 +402,11 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
     # null: as many as cores are left, which decoding images can use and cutting tokens cannot
     images = scene.facts is not None and scene.facts.dataset == "image_folder"
     return Remedy(cure="load_ahead", overrides=scene.overrides("data.workers=null" if images else "data.workers=4"))
+
+
+def _line(*causes: HostCause) -> str | None:
+    """Return the function of the script that most of some causes lies in, where stacks tell one."""
+    return line_of_all((one.line, one.ns) for cause in causes for one in cause.evidence)
 
 
 def _calls(causes: Sequence[HostCause]) -> list[HostFigure]:

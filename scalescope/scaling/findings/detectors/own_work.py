@@ -15,6 +15,7 @@ from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.computing.extra_launches import Extra, besides, extra_launches
 from scalescope.scaling.findings.detectors.longer_loops import rounds_of
+from scalescope.scaling.findings.hosts.own_lines import line_of_activities
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.extra import BEYOND, held_up_by
 from scalescope.scaling.replay.removal import Removal, What
@@ -50,15 +51,11 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
                 removals=tuple(Removal(what, rank) for what in whats),
                 in_each_ms=tuple(extra.ms) if extra.counted else (),
                 evidence=(*extra.evidence, *extra.counted, *anomaly, *converts),
-                remedy=Remedy(cure="no_anomaly_detection" if looks else instead, line=_line(scene, rank, extra)),
+                remedy=Remedy(
+                    cure="no_anomaly_detection" if looks else instead, line=line_of_activities(scene, extra.activities)
+                ),
                 least_share=_LEAST_SHARE,
             )
-
-
-def _line(scene: Scene, rank: int, extra: Extra) -> str | None:
-    """Return the line of the script that calls what takes most of it; None where no stacks tell."""
-    most = next((row for row in extra.evidence if row.kind == "activity"), None)
-    return scene.replayer.records[rank].callers.get(most.name) if most is not None else None
 
 
 def _by_itself(scene: Scene, rank: int) -> Extra | None:

@@ -4,13 +4,14 @@ What such a loop takes is no launching: it goes when values are read at once, wh
 that computes on a CPU it is work of its own, which is told as that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from scalescope.scaling.finding.figures import ELEMENTS_READ
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.hosts.own_lines import line_of_activities
 from scalescope.scaling.rank.records.element_reads import READING
-from scalescope.scaling.replay.ranks.elements import ElementsRead
+from scalescope.scaling.replay.ranks.elements import ElementsRead, element_loops
 from scalescope.scaling.replay.removal import Removal
 
 #: So many operators are named, of such a share of all: those that read, and what gets at what is read.
@@ -21,13 +22,14 @@ def element_reads(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where hosts read element by element in each of the steps: of all, or of each that does."""
     loops = {rank: one for rank, one in scene.element_loops.items() if one.in_each_step}
     if loops and len(loops) == len(scene.side.ranks):
-        yield _candidate(None, list(loops.values()))
+        yield _candidate(scene, None, loops)
     elif not scene.replayer.on_cpu:
         for rank, one in loops.items():
-            yield _candidate(rank, [one])
+            yield _candidate(scene, rank, {rank: one})
 
 
-def _candidate(rank: int | None, loops: Sequence[ElementsRead]) -> Candidate:
+def _candidate(scene: Scene, rank: int | None, of_ranks: Mapping[int, ElementsRead]) -> Candidate:
+    loops = list(of_ranks.values())
     calls: dict[str, float] = {}
     for one in loops:
         for name, count in one.calls.items():
@@ -43,5 +45,12 @@ def _candidate(rank: int | None, loops: Sequence[ElementsRead]) -> Candidate:
             EvidenceRow(kind="figure", name=ELEMENTS_READ, ms=ms, calls=reads),
             *(EvidenceRow(kind="operator", name=name, calls=calls[name]) for name in names[:_NAMED]),
         ),
-        remedy=Remedy(cure="read_at_once"),
+        remedy=Remedy(cure="read_at_once", line=_line(scene, of_ranks)),
     )
+
+
+def _line(scene: Scene, ranks: Iterable[int]) -> str | None:
+    """Return the function of the script that most of the reads are called in, of hosts that compute."""
+    graph = scene.replayer.graph
+    loops = ((rank, loop) for rank in ranks for loop in element_loops(graph, rank))
+    return line_of_activities(scene, (graph.calls[rank][at].launches for rank, loop in loops for at in loop.calls))

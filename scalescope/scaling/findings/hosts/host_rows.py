@@ -39,7 +39,9 @@ def _in_whichever_pass(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
         if (same := found.get(alike)) is not None:
             ms, calls = (same.ms or 0.0) + (row.ms or 0.0), (same.calls or 0.0) + (row.calls or 0.0)
             place = row.place if row.place == same.place else None
-            row = replace(same, ms=ms, calls=calls, place=place, read=row.read if row.read == same.read else None)
+            line = row.line if row.line == same.line else None
+            read = row.read if row.read == same.read else None
+            row = replace(same, ms=ms, calls=calls, place=place, line=line, read=read)
         found[alike] = row
     return list(found.values())
 
@@ -86,6 +88,7 @@ def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
         calls=figure.count,
         share=figure.share,
         place=figure.within,
+        line=figure.line,
         read=_read(cause) if figure.kind == "gap" else None,
     )
 

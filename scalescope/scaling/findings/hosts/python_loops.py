@@ -13,6 +13,7 @@ import msgspec
 from scalescope.scaling.finding.figures import LOOP_AFTER
 from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.hosts.own_lines import line_of_activities
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.ranks.elements import element_loops
@@ -61,9 +62,10 @@ def python_loop(scene: Scene) -> tuple[EvidenceRow, ...]:
         ((rank, loop) for rank, own in found.items() for loop in own), key=lambda one: len(one[1].activities)
     )
     place = _place(scene, rank, longest)
-    calls = sum(names.values()) / count
+    calls, looped_ms = sum(names.values()) / count, looped_ns / 1e6 / count
+    line = line_of_activities(scene, (at for own in found.values() for loop in own for at in loop.activities))
     return (
-        EvidenceRow(kind="figure", name=f"{LOOP_AFTER} {place}".strip(), ms=looped_ns / 1e6 / count, calls=calls),
+        EvidenceRow(kind="figure", name=f"{LOOP_AFTER} {place}".strip(), ms=looped_ms, calls=calls, line=line),
         *(
             EvidenceRow(kind="operator", name=name, calls=times / count)
             for name, times in names.most_common(_NAMES)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from scalescope.scaling.finding.codes import Code
-from scalescope.scaling.finding.finding import AlsoLate, EvidenceRow, Order
+from scalescope.scaling.finding.finding import AlsoLate, EvidenceRow, Order, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.containment import in_order, least_to_say_ms, removals_of
 from scalescope.scaling.findings.hosts.by_chance import may_be_chance
@@ -222,11 +222,19 @@ def _as_one(scene: Scene, causes: Sequence[Candidate]) -> Candidate:
         beyond_ms=(),  # none of them is chance
         in_each_ms=tuple(max(step) for step in zip(*in_each, strict=False)) if all(in_each) else (),
         evidence=tuple(_in_the_mean(row, causes) for row in first.evidence if _is_of_all(row, causes)),
+        remedy=of_one_line(causes),
         at_most=any(one.at_most for one in causes),
         at_least=any(one.at_least for one in causes),
         least_ms=min(one.least_ms for one in causes),
         least_share=min(one.least_share for one in causes),
     )
+
+
+def of_one_line(causes: Sequence[Candidate]) -> Remedy | None:
+    """Return the causes' remedy, with the function of the script that all of them lie in, or else with none."""
+    remedies = [one.remedy for one in causes]
+    lines = {None if one is None else one.line for one in remedies}
+    return remedies[0] if remedies[0] is None or len(lines) == 1 else replace(remedies[0], line=None)
 
 
 def _is_of_all(row: EvidenceRow, causes: Sequence[Candidate]) -> bool:
@@ -235,7 +243,8 @@ def _is_of_all(row: EvidenceRow, causes: Sequence[Candidate]) -> bool:
 
 def _in_the_mean(row: EvidenceRow, causes: Sequence[Candidate]) -> EvidenceRow:
     rows = [next(other for other in one.evidence if other.name == row.name) for one in causes]
-    return replace(row, **{field: _mean([getattr(one, field) for one in rows])
+    line = row.line if len({one.line for one in rows}) == 1 else None
+    return replace(row, line=line, **{field: _mean([getattr(one, field) for one in rows])
                            for field in ("ms", "others_ms", "calls", "share", "value")})  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
-from scalescope.scaling.rank.records.callers import callers_of
+from scalescope.scaling.rank.records.callers import NO_CODE, OwnCode
 from scalescope.scaling.rank.records.inputs import inputs_by_activity
 from scalescope.scaling.rank.records.long_way import LongWay
 from scalescope.scaling.rank.records.new_gradients import new_gradients
@@ -34,6 +34,7 @@ from scalescope.scaling.rank.records.record import (
     kept,
     loads_of,
     mean_step_ns,
+    take_code,
     within,
 )
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
@@ -50,7 +51,7 @@ _MOSTLY = 0.8
 _ROOTED = FROM_ROOT | TO_ROOT
 
 
-def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
+def record_host(trace: Trace, timeline: CpuTimeline, code: OwnCode = NO_CODE) -> RankRecord:
     """Return what a rank without a device says: operators of the loop's thread are activities that the host awaits.
 
     Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
@@ -100,7 +101,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         result.recomputed = inside_of(timeline.recomputed, result.start, result.kind)
         result.unused = unused_forward(trace, result, timeline.thread)
     _host_calls(trace, result, base, until)
-    result.callers = callers_of(trace, result)
+    take_code(result, code, timeline.thread)
     if rows and edges:
         result.long_way = LongWay(single_operations(result), loops_by_hand(result), normalising(result))
     thread = timeline.thread

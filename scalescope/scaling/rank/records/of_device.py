@@ -11,7 +11,7 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.partition import device_layers, device_windows
 from scalescope.scaling.rank.recomputed import find_recomputed, inside_of
 from scalescope.scaling.rank.recorded import count_recorded
-from scalescope.scaling.rank.records.callers import callers_of
+from scalescope.scaling.rank.records.callers import NO_CODE, OwnCode
 from scalescope.scaling.rank.records.element_reads import elements_before
 from scalescope.scaling.rank.records.new_gradients import new_gradients
 from scalescope.scaling.rank.records.own_code.by_operators import add_long_way
@@ -28,6 +28,7 @@ from scalescope.scaling.rank.records.record import (
     kept,
     loads_of,
     mean_step_ns,
+    take_code,
     within,
 )
 from scalescope.scaling.rank.step_sources.optimizer import optimizer_spans
@@ -42,7 +43,7 @@ _QUICK_NS = 20_000
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
 
-def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
+def record_device(trace: Trace, timeline: Timeline, code: OwnCode = NO_CODE) -> RankRecord:
     """Return what a rank with a device says for a replay."""
     windows = device_windows(timeline)
     edges, first = first_steps(windows)
@@ -83,7 +84,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         result.new_gradients = made[made < until].tolist()
         result.recomputed = _recomputed(trace, result)
         add_long_way(trace, timeline.steps, result)
-    result.callers = callers_of(trace, result)
+    take_code(result, code)
     _find_awaited(result)
     _add_gradients(trace, result)
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}

@@ -9,6 +9,7 @@ import numpy as np
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows
 from scalescope.scaling.rank.recorded import Recorded
+from scalescope.scaling.rank.records.callers import NO_CODE, OwnCode
 from scalescope.scaling.rank.records.element_reads import ElementsBefore
 from scalescope.scaling.rank.records.long_way import NO_LONG_WAY, LongWay
 from scalescope.scaling.rank.step_sources.steps import Steps
@@ -91,7 +92,8 @@ class RankRecord:
     sharded: bool | None = None  # whether its parameters are, as its annotations say; None: they say nothing
     unused: list[int] = field(default_factory=list)  # activities of the forward pass that lead to no gradient
     long_way: LongWay = NO_LONG_WAY  # what its own code computes in many operators where one would do
-    callers: dict[str, str] = field(default_factory=dict)  # by name: see callers.py; none without stacks
+    code: OwnCode = NO_CODE  # the script's own functions, by time; none without stacks
+    called: list[int] = field(default_factory=list)  # by activity: the stack that it is called in; empty without stacks
     new_gradients: list[int] = field(default_factory=list)  # when the host makes them, ascending: see new_gradients.py
 
     def operator_of(self, at: int) -> str:
@@ -135,6 +137,17 @@ def within(layers: Layers, edges: Sequence[int]) -> Layers:
 def call_times(record: RankRecord) -> tuple[Ints, Ints]:
     calls = record.calls
     return np.array([call.start for call in calls], np.int64), np.array([call.end for call in calls], np.int64)
+
+
+def take_code(record: RankRecord, code: OwnCode, thread: int | None = None) -> None:
+    """Keep in which functions of the script activities are called: on this thread, or on that of each call."""
+    if not code:
+        return
+    calls = [call for call in record.calls if call.kind == LAUNCH and call.activity >= 0]
+    threads = np.array([call.thread if thread is None else thread for call in calls], np.int64)
+    called = np.zeros(len(record.start), np.int64)
+    called[[call.activity for call in calls]] = code.at(np.array([call.start for call in calls], np.int64), threads)
+    record.code, record.called = code, called.tolist()
 
 
 def gradient_rows(trace: Trace, record: RankRecord) -> list[int]:
