@@ -392,6 +392,22 @@ def test_what_one_rank_waits_is_told_from_what_holds_the_others_up_to_all_of_it_
     assert told(bare, []).findings[0].ms == pytest.approx(76.0, abs=0.1), "nothing tells what is before the first wait"
 
 
+def test_where_all_wait_for_cores_a_rank_that_waits_longer_is_not_blamed_for_that_besides() -> None:
+    """*Rank 1, slower compute: 12.1 ms (9.4 to 14.8)* and *rank 0, a stalled host: 2.8 ms* were said of two runs of a
+    job of which nothing was wrong, on two cores that other processes had for half of the time.
+    """
+    steps = rows([[50.0, 64.0 + at % 3] if at % 2 else [51.0, 65.0] for at in range(60)])
+    slower = msgspec.structs.replace(SLOWER, ms=12.1, low_ms=9.4, high_ms=14.8)
+    still = msgspec.structs.replace(STALL, low_ms=7.5)
+    for one in (slower, still):
+        (waits,) = told(steps, [one]).findings
+        assert waits.code == "host_starved" and waits.rank is None
+    (_, left) = told(steps, [msgspec.structs.replace(slower, ms=30.0, low_ms=26.0, high_ms=34.0)]).findings
+    assert left.rank == 1 and left.ms == pytest.approx(15.7, abs=1.0), "beyond what it waits longer"
+    other = told(steps, [msgspec.structs.replace(slower, rank=0)]).findings
+    assert [one.ms for one in other][1:] == [12.1], "who waits less is slow for another reason"
+
+
 def test_a_script_s_own_loop_is_told_the_call_that_makes_its_threads_fewer() -> None:
     """*Compute with no more threads than there are cores* was all, of a script that torchrun had given one thread."""
     ours = Remedy(cure="fewer_threads", size=1.0, origin="script")

@@ -1,5 +1,6 @@
 """What a job's own rows say of cores that its ranks wait for: more of the step than a few profiled ones show."""
 
+import statistics
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -7,7 +8,8 @@ from msgspec.structs import replace
 from scalescope.records.steps.core_waits import WAITS_FOR_CORES
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import CoreWaits
-from scalescope.scaling.finding.codes import TOO_MANY_THREADS, Cure
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding.codes import TOO_MANY_THREADS, Code, Cure
 from scalescope.scaling.finding.figures import (
     BOUND_CORES,
     IN_STEPS,
@@ -35,6 +37,9 @@ UNTOLD_CORES = "waits_for_cores_untold"
 #: counted, or workers that are there, where no run noted what these use.
 _KNOWN: frozenset[Cure] = frozenset(TOO_MANY_THREADS)
 _BY_WORKERS: Cure = "cheaper_workers"
+
+#: What of one rank shows that it waits for cores: operators that take longer, and a host that stands still.
+_SHOW_WAITS: frozenset[Code] = frozenset(("slower_compute", "host_stall"))
 
 #: Steps are longer for waits for cores that are so much of what they take longer.
 _WHY_LONGER = 0.5
@@ -82,7 +87,7 @@ def with_core_waits(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     # the turns that a loader's workers may take are among what is waited for
     others = [without_others(one) for one in findings if one not in same and one.code != "nothing"]
     others = [one for one in others if not _are_its_waits(one, own)]
-    others = [left for one in others if (left := _beyond_waits(one, own, waits.mean_step_ms)) is not None]
+    others = [left for one in others if (left := _beyond_waits(one, own, waits)) is not None]
     return _priced_first([own, *others])
 
 
@@ -163,22 +168,38 @@ def _is_known(one: Finding, analysis: RunAnalysis) -> bool:
     return cure in _KNOWN or (cure == _BY_WORKERS and not analysis.worker_times)
 
 
-def _beyond_waits(one: Finding, own: Finding, step_ms: float) -> Finding | None:
+def _beyond_waits(one: Finding, own: Finding, waits: CoreWaits) -> Finding | None:
     """Return a finding without what a rank's waits for cores, told already, explain of it; None where that is all.
 
-    Who waits for a core in an operator has it take longer: that is how the waits show, and no second cause. What is
-    longer without exception, even where nobody waits, is one of its own.
+    Who waits for a core in an operator has it take longer, and between two its host stands still: that is how the waits
+    show, and no second cause. Where all ranks wait, one shows what it waits for longer than the others. What is longer
+    without exception, even where nobody waits, is one of its own.
     """
-    if one.code != "slower_compute" or own.rank is None or one.rank != own.rank or is_certain(one):
+    if one.code not in _SHOW_WAITS or one.rank is None or is_certain(one):
         return one
-    if one.ms is None or own.ms is None or one.low_ms is None or one.high_ms is None:
+    if one.ms is None or one.low_ms is None or one.high_ms is None:
         return one
-    ms = one.ms - own.ms
-    if ms < WORTH_SAYING * step_ms:
+    if own.rank is None:
+        longer = _longer_than_others_ms(waits, one.rank)
+        told = Interval(longer, longer, longer)
+    elif own.rank != one.rank or own.ms is None or one.code != "slower_compute":
+        return one
+    else:
+        told = Interval(own.ms, own.low_ms or 0.0, own.high_ms or own.ms)
+    ms = one.ms - told.value
+    if ms < WORTH_SAYING * waits.mean_step_ms:
         return None
-    low, high = one.low_ms - (own.high_ms or own.ms), one.high_ms - (own.low_ms or 0.0)
     fraction = None if one.fraction is None else one.fraction * ms / one.ms
-    return replace(one, ms=ms, low_ms=max(0.0, low), high_ms=high, fraction=fraction)
+    low, high = max(0.0, one.low_ms - told.high), one.high_ms - told.low
+    return replace(one, ms=ms, low_ms=low, high_ms=high, fraction=fraction)
+
+
+def _longer_than_others_ms(waits: CoreWaits, rank: int) -> float:
+    """Return for how much longer a rank waits for cores in the profiled steps than the others do in the mean, ms."""
+    others = [ms for at, ms in enumerate(waits.profiled_ms) if at != rank]
+    if rank >= len(waits.profiled_ms) or not others:
+        return 0.0
+    return max(0.0, waits.profiled_ms[rank] - statistics.fmean(others))
 
 
 def _with_threads(one: Finding, waits: CoreWaits) -> Finding:

@@ -25,6 +25,7 @@ from scalescope.scaling.findings.containment import first_and_last, in_order, le
 from scalescope.scaling.findings.hosts.beside_each_other import least_beside_others_ms
 from scalescope.scaling.findings.hosts.by_chance import as_usual, half_of_one_window, may_be_chance
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
+from scalescope.scaling.findings.hosts.element_reads import without_recording
 from scalescope.scaling.findings.prices.gain import LARGE, Gain
 from scalescope.scaling.findings.prices.in_each_step import bounded_by_each
 from scalescope.scaling.findings.prices.known_loading import as_the_known_step_has_it
@@ -66,7 +67,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     gains = [as_long_as_they_are(one) for one in latest_first(scene, gains)]
     gains = [as_others_are_recorded(scene, one) for one in each_loaded_once(scene, gains)]
     gains = as_the_known_step_has_it(scene, gains)
-    gains = [_beside_others(scene, one) for one in gains]
+    gains = [_recorded_less(scene, _beside_others(scene, one)) for one in gains]
     gains = [with_what_may_go(scene, one, removals_of(kept)) for one in gains]
     gains = [_with_waits(one) for one in gains]
     context = removals_of(kept)
@@ -89,6 +90,11 @@ def _with_waits(gain: Gain) -> Gain:
 def _beside_others(scene: Scene, gain: Gain) -> Gain:
     gained = Interval(gain.ms, gain.low_ms, gain.high_ms)
     return replace(gain, low_ms=least_beside_others_ms(scene, gain.candidate, gained))
+
+
+def _recorded_less(scene: Scene, gain: Gain) -> Gain:
+    told = without_recording(scene, gain.candidate, Interval(gain.ms, gain.low_ms, gain.high_ms))
+    return replace(gain, ms=told.value, low_ms=told.low, high_ms=told.high)
 
 
 def _counted_at_most(scene: Scene, candidates: Sequence[Candidate], found: Sequence[Finding]) -> list[Finding]:
