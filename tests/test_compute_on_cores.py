@@ -81,7 +81,7 @@ def test_what_of_compute_waits_for_a_core_is_hatched_in_the_drawing_of_the_step(
     assert whole.label.startswith("compute") and own.label == "compute that waits for a core: at least 80.0%"
     assert float(rest.weight) + float(own.weight) == pytest.approx(float(whole.weight), abs=0.01)
     assert float(own.weight) == pytest.approx(80.0, abs=0.1) and "repeating-linear-gradient" in own.colour
-    assert [one.label for one in waits.legend][1] == "of it waits for a core, at least 80% of the step"
+    assert [one.label for one in waits.legend][1] == "of the compute, at least 80% of the step waits for a core"
     assert len(waits.legend) == len(alone.legend) + 1
 
 
@@ -141,7 +141,7 @@ def test_what_ranks_wait_and_what_of_compute_is_on_a_core_are_of_one_figure() ->
     figures = {one.label: one.value for one in _run_figures(run)}
     assert figures["parallel efficiency, without waits for cores"] == "50.0% to 60.0%"
     drawn = run_bars(run)
-    assert drawn is not None and drawn.legend[1].label == "of it waits for a core, 30% to 40% of the step"
+    assert drawn is not None and drawn.legend[1].label == "of the compute, 30% to 40% of the step waits for a core"
 
 
 def test_several_ranks_that_wait_are_given_cores_each() -> None:

@@ -103,6 +103,9 @@ def test_an_edge_has_the_colour_of_what_is_said_beside_the_reference(calm: Path,
     run.findings = [replace(cause, reference_ms=0.0), replace(other, reference_ms=9.0)]
     assert "There is no such cause in calm" in run_verdict(run).headline
     assert told(4.0, -9.0, 17.0) == "fair", "by the cause that is new, and not by one that the reference has, too"
+    whole, run.findings = run.findings, [replace(run.findings[0], ms=0.4, low_ms=0.3, high_ms=0.5, fraction=0.013)]
+    assert [told(4.0, -9.0, 17.0), told(0.6, -1.0, 2.0)] == ["unknown", "good"], "a step 15% longer is not well"
+    run.findings = whole
     data = data_of_traces([run], str(late))
     (colour,) = page_of(data).colours
     assert (colour.colour, colour.label) == ("var(--fair)", meaning("fair", "reference"))

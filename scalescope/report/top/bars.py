@@ -250,7 +250,7 @@ def _with_waits(drawn: Bars, run: RunAnalysis) -> Bars:
             rest = replace(one, weight=f"{float(one.weight) - waits:.3f}")
             stretches += [rest, Stretch(f"{waits:.3f}", colour, told)]
         bars.append(replace(bar, stretches=stretches))
-    waiting = Stretch("", colour, f"of it waits for a core, {waits_within(factors, 0)} of the step")
+    waiting = Stretch("", colour, f"of the compute, {waits_within(factors, 0)} of the step waits for a core")
     legend = [said for one in drawn.legend for said in ([one, waiting] if one.colour == compute else [one])]
     return replace(drawn, bars=bars, legend=legend)
 

@@ -80,11 +80,13 @@ def level_beside(run: RunAnalysis, loss: LossOfStep, *, by_causes: bool) -> Leve
 
     Of a change that noise may be all of nothing is known, unless the steps are told to be as long.
     """
-    if by_causes:
-        own = [one for one in run.findings if is_not_in_reference(one)]
-        return level_of(1 - sum(_of_shown(run, one, loss) * weight(one) / (one.ms or 1.0) for one in own))
     lost = run.lost[0]
     change, low, high = lost.step_change_ms, lost.step_low_ms, lost.step_high_ms
+    if by_causes:
+        own = [one for one in run.findings if is_not_in_reference(one)]
+        told = level_of(1 - sum(_of_shown(run, one, loss) * weight(one) / (one.ms or 1.0) for one in own))
+        rest_ms = max(0.0, change or 0.0) if lost.as_measured is None else 0.0  # which noise may be, or not
+        return "unknown" if told == "good" and level_of(1 - rest_ms / (lost.from_step_ms + rest_ms)) != "good" else told
     if change is None or low is None or high is None:
         change = statistics.fmean(one.growth_ms for one in run.lost)
     elif lost.as_measured is None and low <= 0 <= high:
