@@ -66,6 +66,7 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
     for row in rows:
         assert sum(row[4:]) == pytest.approx(row[3], abs=0.03)
         assert row[3] == pytest.approx(4.0, abs=0.01)
+    assert "more compute = compute kernels that the reference does not have, or has fewer of." in said
     losses = json.loads(answer.read_text())["lost"]
     assert [one["rank"] for one in losses] == [0, 1, 2, 3]
     compared = compare_paths([calm], [late])

@@ -35,7 +35,7 @@ _MOST_BARS = 160  # ranks in one chart
 #: Beside it the same run's step stands without what recording costs.
 _RECORDED = "Profiled steps of both, recording included."
 _MEANING = {
-    INFLATION.key: "The same compute kernels take longer than in the reference.",
+    INFLATION.key: "The same compute kernels take longer than in the reference, for larger inputs, too.",
     MORE_WORK.key: "Compute kernels that the reference does not have, or has fewer of.",
     "compute": "Compute of steps that only one of the two accounts counts, where kernels are compared.",
 }
@@ -65,6 +65,13 @@ def lost_table(losses: Sequence[RankLoss]) -> tuple[Table, list[str]]:
     reason = "the kernels of the two runs are too unlike to be laid side by side, or one has more and smaller ones"
     split = {f"{part.key}_ms": reason for part in (INFLATION, MORE_WORK)}
     return Table(columns, rows, split | {"compute_ms": "told apart as slower and more compute"}), gone
+
+
+def lost_legend(table: Table) -> str:
+    """Return what the table's columns of compute are: larger inputs make the same kernels longer."""
+    shown = [part for part in (INFLATION, MORE_WORK) if any(one.key == f"{part.key}_ms" for one in table.columns)]
+    told = [f"{part.name} = {_MEANING[part.key][0].lower()}{_MEANING[part.key][1:-1]}" for part in shown]
+    return f"{'; '.join(told)}." if told else ""
 
 
 def lost_sentence(run: RunAnalysis) -> str:

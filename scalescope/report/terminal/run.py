@@ -8,7 +8,7 @@ from scalescope.report.as_run.shown import OTHER_STEPS, differs, is_shown_alone,
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure
 from scalescope.report.panels.compute_lines import compute_lines, compute_title, efficiency_told, legend_lines
-from scalescope.report.panels.lost import lost_table, lost_title, noise_sentence
+from scalescope.report.panels.lost import lost_legend, lost_table, lost_title, noise_sentence
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import profiling_line, recording_line
@@ -59,8 +59,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         print_table(console, table, lost_title(answer.lost))
         if told := noise_sentence(answer.lost):
             print_line(console, told)
-        if line := parts.zero_line(gone):
-            print_line(console, line, "dim")
+        for line in (parts.zero_line(gone), lost_legend(table)):
+            if line:
+                print_line(console, line, "dim")
     print_findings(console, answer, unsteady=is_doubtful(answer))
     factors, whose = shown_efficiency(answer)
     if factors is not None and answer.world_size > 1:
