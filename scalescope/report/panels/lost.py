@@ -70,8 +70,7 @@ def lost_table(losses: Sequence[RankLoss]) -> tuple[Table, list[str]]:
 def lost_legend(table: Table) -> str:
     """Return what the table's columns of compute are: larger inputs make the same kernels longer."""
     shown = [part for part in (INFLATION, MORE_WORK) if any(one.key == f"{part.key}_ms" for one in table.columns)]
-    told = [f"{part.name} = {_MEANING[part.key][0].lower()}{_MEANING[part.key][1:-1]}" for part in shown]
-    return f"{'; '.join(told)}." if told else ""
+    return "".join(f"{part.name} = {_MEANING[part.key][0].lower()}{_MEANING[part.key][1:]} " for part in shown).rstrip()
 
 
 def lost_sentence(run: RunAnalysis) -> str:
