@@ -19,7 +19,7 @@ from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.compare.alone import with_its_own_first
 from scalescope.scaling.compare.answer import Comparison, PartChange
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.finding.finding import Finding, Remedy
+from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference, tells_where
 from tests.gloo_traces import GlooJob, in_steps
 from tests.test_compare_alike import STEPS
@@ -115,12 +115,30 @@ def test_a_cause_that_the_reference_has_not_is_said_before_that_the_step_is_with
     first = found.findings[0]
     assert (first.code, first.rank, first.reference_ms) == ("host_stall", 1, 0.0)
     told = run_verdict(found).headline
-    assert ": rank 1 costs 1" in told and ". There is no such cause in A; against A the step is " in told
+    assert ": rank 1 costs 1" in told and ". There is no such cause in A. Against A the step is " in told
     assert " longer, and without that as long, within noise (" in told and "cannot be told" not in told
     assert analyze_run(late).findings[0].reference_ms is None
     asleep_too = analyze_against(late, [sleeping(tmp_path / "T", 11.0)])
     assert asleep_too.findings[0].reference_ms == pytest.approx(11.0, abs=0.5)
     assert "no such cause" not in run_verdict(asleep_too).headline
+
+
+def test_that_a_reference_has_no_such_cause_is_said_behind_the_cause_that_it_is_said_of(tmp_path: Path) -> None:
+    """*Beside it waits for cores cost 161.6 ms. There is no such cause in B* was told, where B's ranks wait as well."""
+    found = analyze_against(sleeping(tmp_path / "S", 12.0), [sleeping(tmp_path / "A", 0.0)])
+    starved = Finding(
+        code="host_starved", ms=20.0, low_ms=15.0, high_ms=25.0, fraction=0.3, backed="measured", reference_ms=18.0,
+        evidence=(EvidenceRow(kind="figure", name="run_delay", ms=20.0),),
+    )  # fmt: skip
+    rival = Finding(code="data_loading", ms=11.9, low_ms=11.0, high_ms=12.8, fraction=0.2, backed="replay",
+                    remedy=Remedy(cure="load_ahead"), reference_ms=11.9)  # fmt: skip
+    first = found.findings[0]
+    for other, words in ((starved, "Beside it waits for cores cost "), (rival, "Loading data may cost as much, 11.9")):
+        found.findings = [first, other]
+        told = run_verdict(found).headline
+        cause, _, rest = told.partition(". There is no such cause in A. ")
+        assert ": rank 1 costs 1" in cause and words.lower() not in cause.lower(), told
+        assert rest.startswith(words) and ". Against A the step is " in rest
 
 
 def test_a_cause_that_the_reference_has_not_comes_before_what_both_have(tmp_path: Path) -> None:
@@ -154,7 +172,7 @@ def test_a_cause_that_the_reference_has_not_is_said_before_parts_of_slower_profi
     assert not tells_where(slow)
     found.lost = slow
     told = run_verdict(found).headline
-    assert ": rank 1 costs 1" in told and ". There is no such cause in A; against A the step is " in told
+    assert ": rank 1 costs 1" in told and ". There is no such cause in A. Against A the step is " in told
     assert "as profiled" not in told and "within noise" not in told and "By itself" not in told
     assert tells_where([msgspec.structs.replace(one, step_high_ms=2 * grown) for one in slow])
 

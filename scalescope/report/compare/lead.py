@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from scalescope.report.compare.standing import NO_TRIFLE
 from scalescope.report.compare.sure import most_sure_ms, sure_sentences
-from scalescope.report.drawing.numbers import WIDE, milliseconds
-from scalescope.report.text.findings import because, cost, subject, verb
+from scalescope.report.drawing.numbers import WIDE, listing, milliseconds
+from scalescope.report.text.findings import because, cost, name, subject, verb
 from scalescope.report.text.late.together import provided
 from scalescope.report.text.long import one_or_two
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange
@@ -17,9 +17,10 @@ from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_now_and_then, is_of_one_step
 from scalescope.scaling.trace.kernel_kinds import KINDS
-from scalescope.scaling.verdicts.reference import parts_of
+from scalescope.scaling.verdicts.reference import CONFIRMS, parts_of
 
 _OF_COMPUTE: tuple[Code, ...] = ("own_work", "more_work")
+_MOST_BESIDE = 3  # causes beside the first one, in sentences; a list has them all
 
 
 def leading(answer: Comparison) -> FoundAlone | None:
@@ -33,8 +34,20 @@ def leading(answer: Comparison) -> FoundAlone | None:
         return None
     first = answer.alone[0]
     finding = first.finding
-    plain = finding.ms is not None and finding.also_late is None and not is_of_one_step(finding)
-    return first if plain and (finding.ms or 0.0) >= most_sure_ms(_without(answer, finding)) else None
+    return first if _is_plain(finding) and (finding.ms or 0.0) >= most_sure_ms(_without(answer, finding)) else None
+
+
+def beside_lead(answer: Comparison) -> list[FoundAlone]:
+    """Return the causes of one side alone that are said beside the one that a comparison begins with, costliest first;
+    none where it begins otherwise.
+    """
+    if leading(answer) is None:
+        return []
+    return [one for one in answer.alone[1:] if _is_plain(one.finding)][:_MOST_BESIDE]
+
+
+def _is_plain(finding: Finding) -> bool:
+    return finding.ms is not None and finding.also_late is None and not is_of_one_step(finding)
 
 
 def parts_of_lead(answer: Comparison) -> list[PartChange]:
@@ -59,12 +72,36 @@ def lead_sentences(answer: Comparison, lead: FoundAlone, here: str, there: str) 
 
     `here`, `there`: the sides' names.
     """
-    finding = lead.finding
-    mean = " in the mean" if is_now_and_then(finding) else ""
+    finding, besides = lead.finding, beside_lead(answer)
     mine, theirs = (there, here) if lead.side == "other" else (here, there)
-    costs = f"{subject(finding)} {verb(finding)} a step {cost(finding)}{mean}{provided(finding)}"
+    costs = f"{subject(finding)} {verb(finding)} a step {_size(finding)}"
     told = one_or_two(f"In {mine}, and not in {theirs}, {costs}", because(finding))
-    return [*told, *_why_less(finding), *sure_sentences(_without(answer, finding), here, there)]
+    too = [_who_costs(one.finding) for one in besides if one.side == lead.side]
+    told += [f"Beside it, in {mine} alone too, {listing(too)}"] if too else []
+    gone = [_who_costs(one.finding) for one in besides if one.side != lead.side]
+    told += [f"In {theirs}, and not in {mine}, {listing(gone)}"] if gone else []
+    rest = _without(answer, finding)
+    for one in besides:
+        rest = _without_what_it_makes(rest, one.finding)
+    return [*told, *_why_less(finding), *sure_sentences(rest, here, there)]
+
+
+def _who_costs(finding: Finding) -> str:
+    """Return who or what costs how much: of a rank, with what it is."""
+    who = subject(finding)
+    what = f"{who}, {name(finding)}," if ranks_of(finding) and who != name(finding) else who
+    return f"{what} {verb(finding)} {_size(finding)}"
+
+
+def _size(finding: Finding) -> str:
+    return f"{cost(finding)}{' in the mean' if is_now_and_then(finding) else ''}{provided(finding)}"
+
+
+def _without_what_it_makes(answer: Comparison, finding: Finding) -> Comparison:
+    """Return what is sure besides a further cause: a part that changed by far more than it costs is none of its own."""
+    far = [one for one in answer.parts if CONFIRMS * abs(one.told_ms or 0.0) > (finding.ms or 0.0)]
+    rest = _without(answer, finding)
+    return replace(rest, parts=[one for one in answer.parts if one in rest.parts or one in far])
 
 
 def _why_less(finding: Finding) -> list[str]:

@@ -7,7 +7,7 @@ import msgspec
 from scalescope.records.console import counted
 from scalescope.report.compare.amounts import FAR_APART, amount_words, does_other_work, exchanges
 from scalescope.report.compare.irregular import rare_change
-from scalescope.report.compare.lead import is_trifle, lead_sentences, leading
+from scalescope.report.compare.lead import beside_lead, is_trifle, lead_sentences, leading
 from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, waits_for_cores, without_waiting
 from scalescope.report.compare.parts import (
     MOST_NAMED,
@@ -130,8 +130,10 @@ def _whole_step(answer: Comparison) -> list[str]:
         still, change = known[0], answer.change_ms or 0.0
         low, high = (answer.low_ms or 0.0) - still, (answer.high_ms or 0.0) - still
         bounds = f"95%: {signed(low, low, high, '')} to {signed(high, low, high)}"
+        # what is said beside the first cause is part of that
+        rest = "all but the first cause" if answer.standing is None and beside_lead(answer) else "all else"
         return [
-            f"The {which} step of {milliseconds(step)} changed by {signed(change, low, high)}, of which all else made "
+            f"The {which} step of {milliseconds(step)} changed by {signed(change, low, high)}, of which {rest} made "
             f"{signed(change - still, low, high)} ({bounds}), within noise"
         ]
     return [f"The {which} step{_per(answer)}: {_changed_by(answer)}, within noise"]

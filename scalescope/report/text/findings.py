@@ -7,7 +7,7 @@ from scalescope.report.drawing.numbers import about, capitalized, milliseconds, 
 from scalescope.report.text.codes.compute import in_double_precision, mostly_compute
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several, rare_steps_of
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
-from scalescope.report.text.codes.once import is_known_once, once_sentences
+from scalescope.report.text.codes.once import is_known_once, once_sentences, one_step_of
 from scalescope.report.text.codes.table import CODES, so_few_show, which_are_long
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text, lacks_cores_to_load
 from scalescope.report.text.late.loading import beside_one_rank
@@ -29,7 +29,6 @@ from scalescope.scaling.finding.figures import (
     EXPOSED,
     GOES_WITH_IT,
     IDLE,
-    IN_STEPS,
     LOOPS_WAIT,
     STEADY_STEPS,
     UNTOLD_WAITS,
@@ -128,33 +127,41 @@ def _because(finding: Finding) -> str:
 
 
 def first_sentence(
-    findings: Sequence[Finding], step_ms: float, ranks: int, *, which: str = "", run: RunAnalysis | None = None
+    findings: Sequence[Finding],
+    step_ms: float,
+    ranks: int,
+    *,
+    of_it: str = "",
+    which: str = "",
+    run: RunAnalysis | None = None,
 ) -> str:
     """Return the first sentence of a verdict, but for the run's name: of the first finding.
 
-    Where the second finding may as well be the first, or the first one hides behind another, it names both. `which`
-    and `run`: see `headline`.
+    Where the second finding may as well be the first, or the first one hides behind another, it names both. `of_it`: a
+    sentence about the first one alone, before any other is named. `which` and `run`: see `headline`.
     """
     others = [one for one in findings[1:] if one.ms is not None and not one.at_most]  # a bound accuses nobody
     told = headline(findings[0], step_ms, ranks, alone=not others, which=which, run=run)
     if (also := findings[0].also_late) is not None and not is_within_noise(findings[0]):
         same = [one for one in others if also.order == "together" and set(ranks_of(one)) & set(also.ranks)]
-        return f"{'; '.join([told.removesuffix('.'), *(f'{subject(one)}: {because(one)}' for one in same)])}."
+        every = f"{'; '.join([told.removesuffix('.'), *(f'{subject(one)}: {because(one)}' for one in same)])}."
+        return f"{every} {of_it}".rstrip()
     if beside_what_it_sends(findings) is not None:
         nothing = ", or nothing" if is_within_noise(others[0]) and not is_certain(others[0]) else ""
         return and_then(
-            told, f"beside it {subject(others[0])} may cost {cost(others[0])}{nothing}: {because(others[0])}"
+            told, f"beside it {subject(others[0])} may cost {cost(others[0])}{nothing}: {because(others[0])}", of_it
         )
     if (beside := beside_waits(findings)) is not None:
-        return and_then(told, f"beside it {subject(beside)} {verb(beside)} {cost(beside)}: {because(beside)}")
+        return and_then(told, f"beside it {subject(beside)} {verb(beside)} {cost(beside)}: {because(beside)}", of_it)
     if (before := hiding(findings)) is not None:
-        return and_then(told, f"what comes before it is {subject(before)}, {cost(before)}: {because(before)}")
+        return and_then(told, f"what comes before it is {subject(before)}, {cost(before)}: {because(before)}", of_it)
     if (other := as_costly(findings)) is not None:
         if _compute_alike(findings[0], other):
-            return and_then(told, f"its compute costs {cost(other)} beside that: {because(other)}")
+            return and_then(told, f"its compute costs {cost(other)} beside that: {because(other)}", of_it)
+        as_much = f"{subject(other)} may cost as much, {cost(other)}: {because(other)}"
         # which of them it is no order tells: one sentence names both, however long
-        return f"{told.removesuffix('.')}; {subject(other)} may cost as much, {cost(other)}: {because(other)}."
-    return told
+        return and_then(told, as_much, of_it) if of_it else f"{told.removesuffix('.')}; {as_much}."
+    return f"{told} {of_it}".rstrip()
 
 
 def _compute_alike(finding: Finding, other: Finding) -> bool:
@@ -261,7 +268,7 @@ def headline(
     if is_known_once(finding):
         return f"{once_sentences(finding)}."
     if is_within_noise(finding) and is_once(finding):
-        return f"{with_cause(_one_step_of(finding), because(finding))}."
+        return f"{with_cause(one_step_of(finding), because(finding))}."
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         size = up_to(finding) if beside else cost(finding)
@@ -273,13 +280,6 @@ def headline(
         )
     told = f"{subject(finding)} {verb(finding)} {cost(finding)} {whole}{provided(finding)}"
     return f"{with_cause(told, because(finding))}{_why_more(finding)}{then_the_latest(finding)}."
-
-
-def _one_step_of(finding: Finding) -> str:
-    """Return by how much one step of many is longer, which is no cost of the others, in words."""
-    row = next(row for row in finding.evidence if row.name == IN_STEPS)
-    longer = f"{milliseconds(row.ms or 0.0)} longer{f' on rank {finding.rank}' if finding.rank is not None else ''}"
-    return f"one step of {row.value:.0f} took {longer}, which tells nothing of the others"
 
 
 #: What a cause that is there for sure may cost nothing for, but for noise: what it hides behind.
@@ -310,22 +310,24 @@ def headline_of_all(
     ranks: int,
     otherwise: str,
     *,
+    of_it: str = "",
     which: str = "",
     run: RunAnalysis | None = None,
 ) -> Lead:
     """Return the first sentence of a verdict by all its findings, costliest first, and what noise keeps out of it.
 
     What is lost in noise accuses nobody there: what is sure and no trifle beside it is said, or `otherwise`, where the
-    step goes. `which`, `run`: see `headline`.
+    step goes. `of_it`: see `first_sentence`; `which`, `run`: see `headline`.
     """
     first = doubtful_above(findings)
     if first is None:
-        return Lead(first_sentence(findings, step_ms, ranks, which=which, run=run))
+        return Lead(first_sentence(findings, step_ms, ranks, of_it=of_it, which=which, run=run))
     sure = worth_leading(findings)
     beside = is_doubtful_beside(first, findings)
     doubtful = capitalized(headline(first, step_ms, ranks, beside=beside, which=which, run=run))
     if sure is not None:
-        return Lead(headline(sure, step_ms, ranks, alone=False, which=which, run=run), doubtful)
+        told = headline(sure, step_ms, ranks, alone=False, which=which, run=run)
+        return Lead(f"{told} {of_it}".rstrip(), doubtful)
     nobody = "no rank" if first.rank is not None else "nothing"
     return Lead(f"{nobody} stands out from the noise: {otherwise}", doubtful, is_otherwise=True)
 

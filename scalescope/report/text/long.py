@@ -16,8 +16,12 @@ def one_or_two(told: str, why: str) -> list[str]:
     return [f"{told}: {why}"] if _is_one(f"{told}: {why}", why) else [told, capitalized(why)]
 
 
-def and_then(told: str, then: str) -> str:
-    """Return a sentence and what belongs to it, after a semicolon, or in a sentence of its own."""
+def and_then(told: str, then: str, between: str = "") -> str:
+    """Return a sentence and what belongs to it, after a semicolon, or in a sentence of its own: behind what stands
+    `between`, which is said of the first one alone.
+    """
+    if between:
+        return f"{told} {between} {capitalized(then)}."
     told = told.removesuffix(".")
     return f"{_in_one_or_two(told, f'; {then}', then)}."
 

@@ -1,7 +1,8 @@
 """A run's answer in plain sentences: what costs its step most, where the rest goes, what to do. Pure functions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from scalescope.report.advice.first import PROFILE_ALL, best_advice, which_ranks
 from scalescope.report.as_run.given import beside_what_is_allowed, contradiction, instead_of_its_own, not_reached
@@ -126,6 +127,8 @@ class _Told:
     has_lead: bool = False  # what the findings leave unexplained comes first
     begins_on: int | None = None  # see Verdict
     is_beside: bool = False  # see Verdict
+    first: Callable[[str], str] | None = None  # the headline by findings, with a sentence of the first one alone in it
+    besides: str = ""  # what stands in the headline behind what findings say
 
 
 def _step_verdict(run: RunAnalysis) -> Verdict:
@@ -174,7 +177,7 @@ def _of_parts(run: RunAnalysis) -> _Told:
     if unprofiled and not apart:  # how steps without a profiler compare is in no doubt for the profiled ones
         _add_lost(run, told, loss)
     elif apart and _has_a_cause_of_its_own(run, told):
-        told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}."
+        _add_none_such(run, told)
     _add_rows(run, told, doubt=doubt)
     if apart:  # … nor is it of these, of which all is but what rows tell
         told.explained.insert(1, f"{_OF_STEPS[run.growing is None]} {lost_clause(run)}.")
@@ -213,7 +216,8 @@ def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
     shares = f"{share}; {listing(found)}." if found else f"{share}."
     which = _which(run)
     ranks = run.world_size
-    first = finding_text.headline_of_all(run.findings, loss.told_ms, ranks, shares, which=which, run=run)
+    lead_of = partial(finding_text.headline_of_all, run.findings, loss.told_ms, ranks, shares, which=which, run=run)
+    first = lead_of()
     lacks = run.quality.lossy_ranks or run.quality.incomplete_ranks  # what seems to be idle may be what is missing
     lead = (
         "" if first.is_otherwise or lacks else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost, which=which)
@@ -227,7 +231,13 @@ def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
         level = worse(level, "good" if level_of(loss.compute) == "good" else "fair")
     if run.findings[0].code == "profiler_cost":
         level = "unknown"
-    return _Told(level, f"{lead}{first.text}", explained, has_lead=bool(lead))
+    return _Told(
+        level,
+        f"{lead}{first.text}",
+        explained,
+        has_lead=bool(lead),
+        first=lambda of_it: f"{lead}{lead_of(of_it=of_it).text}",
+    )
 
 
 def _by_parts(run: RunAnalysis, loss: LossOfStep, unseen: str) -> _Told:
@@ -249,7 +259,8 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
     if run.recurring is None or not is_told(run) or leads(run):
         return
     if cost_as_much(run) and not is_doubtful(run):
-        told.headline = f"{told.headline} {as_costly_sentence(run.recurring)}"
+        told.besides = as_costly_sentence(run.recurring)
+        told.headline = f"{told.headline} {told.besides}"
         told.explained += filter(None, [recorded_sentence(run, run.recurring)])
     else:
         told.explained.append(recurring_sentence(run, run.recurring))
@@ -265,8 +276,8 @@ def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
         first = bool(often) and recurs_first(run)
         told.explained[:0] = [] if first else often
         if by_causes:
-            # a reference may be several runs: what is said of it fits one and many
-            told.headline = f"{told.headline} There is no such cause in {run.lost[0].reference}; {beside_cause(run)}."
+            _add_none_such(run, told)
+            told.headline = f"{told.headline} {capitalized(beside_cause(run))}."
         else:
             told.headline = f"{lost_clause(run)}. By its own steps alone: {told.headline}"
         if first:
@@ -275,6 +286,14 @@ def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
         if told.level != "unknown":  # … for reasons that hold beside a reference as well
             told.level = level_beside(run, loss, by_causes=by_causes)
         told.is_beside = True
+
+
+def _add_none_such(run: RunAnalysis, told: _Told) -> None:
+    """Say of the first cause that a reference has none such, before what is told beside it, which it may well have."""
+    # a reference may be several runs: what is said of it fits one and many
+    none_such = f"There is no such cause in {run.lost[0].reference}."
+    whole = told.first(none_such) if told.first is not None else f"{told.headline} {none_such}"
+    told.headline = f"{whole} {told.besides}".rstrip()
 
 
 def _recurs(run: RunAnalysis) -> list[str]:

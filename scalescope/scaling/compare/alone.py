@@ -18,8 +18,9 @@ from scalescope.scaling.answer_steps import RecurringChange
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, Side
 from scalescope.scaling.compare.measurement import KEYS, Measurement
 from scalescope.scaling.compare.spread import least_spread_of, spread_of
-from scalescope.scaling.compare.windows import kind_counts
+from scalescope.scaling.compare.windows import kind_bounds
 from scalescope.scaling.finding.codes import COMPUTED_BY_ALL, Code
+from scalescope.scaling.finding.figures import BARRIERS, OBJECTS
 from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_of_one_step
 from scalescope.scaling.finding.order import is_trifle_of_a_host
@@ -40,8 +41,9 @@ from scalescope.scaling.verdicts.step_rows.doubt import is_beyond_unsteadiness, 
 
 AnalysisOf = Callable[[Path], RunAnalysis]
 RankKernels = Mapping[int, KernelTable]
-CallsOfKinds = Sequence[int | None]  # in the order of KINDS; None: steps differ
+CallsOfKinds = Sequence[tuple[int, int]]  # in the order of KINDS, what a step has at least and at most
 RankCalls = Mapping[int, CallsOfKinds]
+MoreCalls = Mapping[str, float]  # so many calls a step one side has beyond the other, by operation
 
 #: More runs are not analysed for it: repeats tell how runs differ, and each takes as long as `analyze` does.
 _MOST_RUNS = 6
@@ -60,7 +62,9 @@ _MADE_OF = (ELEMENTWISE, COPIES)
 _MOST_GONE = 0.75
 #: Causes whose exchanges are counted: they are there, and not on the other side, whatever a machine makes of a step. A
 #: small bucket is needed where it is sent: what it costs beyond a larger one a machine may have made.
-_EXCHANGES: tuple[Code, ...] = ("small_collectives",)
+_EXCHANGES: tuple[Code, ...] = ("small_collectives", "needless_collectives")
+_NONE_MORE: MoreCalls = {}
+_OF_OBJECTS = "_object"  # behind what the operation is called that exchanges their bytes
 
 
 def found_alone(
@@ -143,12 +147,16 @@ def _lack_ranks(runs: Sequence[RunAnalysis]) -> bool:
 
 
 def _in_all(
-    mine: Sequence[RunAnalysis], theirs: Sequence[RunAnalysis], *, counted: bool = False, more_calls: float = 0.0
+    mine: Sequence[RunAnalysis],
+    theirs: Sequence[RunAnalysis],
+    *,
+    counted: bool = False,
+    more_calls: MoreCalls = _NONE_MORE,
 ) -> list[Finding]:
     """Return the first run's causes that every run of its side has, and no run of the other.
 
-    `counted`: also those that are counted, though no more than a bound is known of their cost. `more_calls`: so many
-    exchanges a step this side has beyond the other. None where a run of the other lacks a rank's trace: that rank may
+    `counted`: also those that are counted, though no more than a bound is known of their cost. `more_calls`: exchanges
+    that this side has beyond the other. None where a run of the other lacks a rank's trace: that rank may
     have the same.
     """
     if _lack_ranks(theirs):
@@ -179,7 +187,9 @@ def with_its_own_first(run: RunAnalysis) -> list[Finding]:
 
     As a comparison of both begins: not where another part changed for sure by more than that costs.
     """
-    own = [one for one in run.findings if _is_told(run, one) and one.also_late is None and not is_of_one_step(one)]
+    more = _more_calls_beside(run)
+    sure = [one for one in run.findings if _is_told(run, one, more_calls=more)]
+    own = [one for one in sure if one.also_late is None and not is_of_one_step(one)]
     first = max(own, key=lambda one: one.ms or 0.0, default=None)
     if first is None or not run.lost:
         return run.findings
@@ -198,9 +208,11 @@ def causes_gone(
 
     `here`, `there`: the run's kernels, and each reference's.
     """
-    sure = [one for one in _in_all(references, [run]) if one.also_late is None and not is_of_one_step(one)]
+    more = {operation: -calls for operation, calls in _more_calls_beside(run).items()}
+    told = _in_all(references, [run], more_calls=more)
+    sure = [one for one in told if one.also_late is None and not is_of_one_step(one)]
     gone = [one for one in beside_parts(sure, [run]) if is_not_in_reference(one)]
-    left, *had = ({rank: kind_counts(table) for rank, table in own.items()} for own in (here, *there))
+    left, *had = ({rank: kind_bounds(table) for rank, table in own.items()} for own in (here, *there))
     gone = [one for one in gone if all(_is_own_code_gone(one, own, left) for own in had)]
     return sorted(gone, key=lambda one: -(one.ms or 0.0))
 
@@ -212,30 +224,38 @@ def _is_own_code_gone(finding: Finding, mine: RankCalls, theirs: RankCalls) -> b
     own = _calls_of(finding)
     kinds = {*KINDS} & {*parts_of(finding), *_MADE_OF}
     fewer = [_fewer(kinds, mine[rank], theirs[rank]) for rank in mine.keys() & theirs.keys()]
-    return bool(fewer) and own > 0 and all(one is not None and one >= _MOST_GONE * own for one in fewer)
+    return bool(fewer) and own > 0 and all(one >= _MOST_GONE * own for one in fewer)
 
 
-def _fewer(kinds: Collection[str], mine: CallsOfKinds, theirs: CallsOfKinds) -> int | None:
-    """Return how many calls of these kinds a step has beyond the other's; None where steps of either differ, but for
-    copies, which may.
+def _fewer(kinds: Collection[str], mine: CallsOfKinds, theirs: CallsOfKinds) -> int:
+    """Return how many calls of these kinds a step has beyond the other's at least, whichever steps are compared: some
+    do more every so often. Copies that differ from step to step are let alone.
     """
-    pairs = {kind: (mine[at], theirs[at]) for at, kind in enumerate(KINDS) if kind in kinds}
-    told = {kind: one[0] - one[1] for kind, one in pairs.items() if one[0] is not None and one[1] is not None}
-    return sum(told.values()) if pairs.keys() - {COPIES} <= told.keys() else None
+    pairs = [(kind, mine[at], theirs[at]) for at, kind in enumerate(KINDS) if kind in kinds]
+    return sum(
+        least - most
+        for kind, (least, ours), (others, most) in pairs
+        if kind != COPIES or (least == ours and others == most)
+    )
 
 
 def _calls_in(side: Measurement) -> RankCalls:
     """Return how often a step calls each kind, by rank, in the first window of a side's first run."""
     windows = side.first.windows
-    return windows[0].calls if windows else {}
+    return windows[0].call_bounds if windows else {}
 
 
-def _more_calls(answer: Comparison, side: Side) -> float:
-    """Return how many exchanges of one operation a step of this side has beyond the other's, of which it has most."""
+def _more_calls(answer: Comparison, side: Side) -> MoreCalls:
+    """Return how many exchanges of an operation a step of this side has beyond the other's."""
     sign = 1 if side == "other" else -1
-    return max(
-        (sign * (one.other - one.baseline) for one in answer.amounts if one.amount == "collectives"), default=0.0
-    )
+    return {
+        one.operation or "": sign * (one.other - one.baseline) for one in answer.amounts if one.amount == "collectives"
+    }
+
+
+def _more_calls_beside(run: RunAnalysis) -> MoreCalls:
+    """Return how many exchanges of an operation a run's step has beyond its reference's."""
+    return {one.operation: one.other_calls - one.baseline_calls for loss in run.lost[:1] for one in loss.other_calls}
 
 
 def beside_parts(findings: Sequence[Finding], references: Sequence[RunAnalysis]) -> list[Finding]:
@@ -282,17 +302,34 @@ def _part_ms(side: Measurement, part: str, ranks: Sequence[int]) -> float:
     )
 
 
-def _is_told(run: RunAnalysis, finding: Finding, *, counted: bool = False, more_calls: float = 0.0) -> bool:
+def _is_told(run: RunAnalysis, finding: Finding, *, counted: bool = False, more_calls: MoreCalls = _NONE_MORE) -> bool:
     """Tell whether a cause is the job's for sure, and not in the other side's runs, which have so many fewer calls."""
     if counted and is_counted(finding):
         return is_not_in_reference(finding)
     if finding.code in _NO_CAUSE or is_wait_for_cores(finding) or (finding.low_ms or 0.0) <= 0:
         return False
-    if finding.code in _EXCHANGES and more_calls >= _MOST * _calls_of(finding) > 0:
+    if finding.code in _EXCHANGES and _are_counted(finding, more_calls):
         return is_not_in_reference(finding)
     by_machine = was_unsteady(run) and not is_beyond_unsteadiness(run, finding)
     by_others = run.activity == "cpu" and not is_of_the_job(finding)  # who have, or had, its cores
     return is_not_in_reference(finding) and not by_machine and not by_others
+
+
+def _are_counted(finding: Finding, more_calls: MoreCalls) -> bool:
+    """Tell whether most of the exchanges that a cause is are counted on its side alone: of each operation that its
+    evidence names, else of any.
+    """
+    own = {_operation_of(row.name): row.calls for row in finding.evidence if row.calls and _operation_of(row.name)}
+    if own:
+        return all(more_calls.get(operation, 0.0) >= _MOST * calls for operation, calls in own.items())
+    return max(more_calls.values(), default=0.0) >= _MOST * _calls_of(finding) > 0
+
+
+def _operation_of(name: str) -> str:
+    """Return which collective a row of evidence is of, for itself or for Python objects; "" where it is of none."""
+    if name == BARRIERS:
+        return "barrier"
+    return name.removeprefix(OBJECTS).strip().partition(_OF_OBJECTS)[0] if name.startswith(OBJECTS) else ""
 
 
 def _calls_of(finding: Finding) -> float:

@@ -32,6 +32,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     traces: dict[int, Source]
     only: tuple[int, int] | None = None  # the steps that all ranks hold, by number; None: they hold the same
     calls: dict[int, tuple[int | None, ...]] = {}  # by rank, of each of KINDS the kernels of a step; None: steps differ
+    #: By rank, of each of KINDS how many kernels a step has at least, and how many at most.
+    call_bounds: dict[int, tuple[tuple[int, int], ...]] = {}
     has_placed: bool = False  # of some of these kernels the place tells the kind, and not the name
 
     @property

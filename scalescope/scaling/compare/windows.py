@@ -126,6 +126,7 @@ def _explain(
         only=next(((one.first, one.last) for one in analysis.quality.common_steps), None),
         traces={source.rank if source.rank is not None else at: source for at, source in enumerate(sources)},
         calls={rank: kind_counts(explained.kernels[rank]) for rank in means},
+        call_bounds={rank: kind_bounds(explained.kernels[rank]) for rank in means},
         has_placed=any(table.placed for table in explained.kernels.values()),
     )
     return explained, window
@@ -222,11 +223,16 @@ def _without_recording(
 
 def kind_counts(table: KernelTable) -> tuple[int | None, ...]:
     """Return how many kernels of each kind a step launches, in the order of KINDS; None where steps differ."""
-    counts: dict[str, int | None] = dict.fromkeys(KINDS, 0)
+    return tuple(least if least == most else None for least, most in kind_bounds(table))
+
+
+def kind_bounds(table: KernelTable) -> tuple[tuple[int, int], ...]:
+    """Return how many kernels of each kind every step launches, and how many any may, in the order of KINDS."""
+    counts = dict.fromkeys(KINDS, (0, 0))
     for key, kernel in table.items():
-        kind = table.kind(key)
-        if key[0] != CARRIED and (before := counts[kind]) is not None:
-            counts[kind] = before + 1 if kernel.steps == table.steps else None
+        if key[0] != CARRIED:
+            least, most = counts[table.kind(key)]
+            counts[table.kind(key)] = least + (kernel.steps == table.steps), most + 1
     return tuple(counts[kind] for kind in KINDS)
 
 

@@ -66,3 +66,10 @@ def _doing(finding: Finding) -> str:
     own = longer_by is not None and longer_by.name == "idle_launch"
     who = ("Every rank" if rank is None else f"Rank {rank}") + ("'s host" if own else "")
     return f"{who} {does}{stood_there(finding)}{longer_beside(finding)}{waited_there(finding)}"
+
+
+def one_step_of(finding: Finding) -> str:
+    """Return by how much one step of many is longer, which is no cost of the others, in words."""
+    row = next(row for row in finding.evidence if row.name == IN_STEPS)
+    longer = f"{milliseconds(row.ms or 0.0)} longer{f' on rank {finding.rank}' if finding.rank is not None else ''}"
+    return f"one step of {row.value:.0f} took {longer}, which tells nothing of the others"
