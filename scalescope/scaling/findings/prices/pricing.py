@@ -49,8 +49,8 @@ from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 _VANISHES = 0.5
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
 #: their power limit, time in which nothing is computed comes back as lower clocks. On H200, of what the replay takes
-#: out, jobs with random weights gave back 0.80 to 0.92, and with weights of 0, which draw less power, 1.00 to 1.06; no trace
-#: tells which.
+#: out, jobs with random weights gave back 0.80 to 0.92, and with weights of 0, which draw less power, 1.00 to 1.06; no
+#: trace tells which.
 _COMPUTES, _MULTIPLIES = 0.8, 0.25
 _GIVEN_BACK, _GIVEN_BACK_LOW, _GIVEN_BACK_HIGH = 0.92, 0.8, 1.05
 
