@@ -10,8 +10,10 @@ from scalescope.cli import front_door
 from scalescope.report.compare.lead import beside_lead
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.page import comparison_page
-from scalescope.report.compare.sentences import verdict_sentences
-from scalescope.scaling.analyze import analyze_against
+from scalescope.report.compare.sentences import headline, verdict_sentences
+from scalescope.report.text.reference import gone_clause
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze_against, analyze_alone
 from scalescope.scaling.compare.answer import Comparison, CountedWork, FoundAlone, PartChange
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
@@ -175,3 +177,33 @@ def test_the_terminal_and_json_have_them_alike(tmp_path: Path, capsys: pytest.Ca
     told = msgspec.json.decode(out.read_bytes(), type=Comparison)
     assert {"needless_collectives", "host_stall"} == {one.finding.code for one in told.alone}
     assert "needless collectives" in capsys.readouterr().out
+
+
+def test_what_evening_out_brings_stands_beside_what_a_rank_with_more_to_do_costs(tmp_path: Path) -> None:
+    """*In A, and not in B, rank 1 costs a step 53.1 ms* was told where the advice of A itself brings 26.6."""
+    even = Remedy(cure="even_out", size=2)
+    work = msgspec.structs.replace(cause("more_work", 12.0), rank=1, remedy=even, fraction=0.2)
+    brings = "evening out the ranks' load brings 6.0 ms"
+
+    def late(one: GlooJob) -> None:
+        one.compute(12.0, rank=1, calls=4)
+
+    calm, more = job(tmp_path / "calm"), job(tmp_path / "more", late)
+    found = compared(([calm], [more]), {"calm": NOTHING, "more": [work]})
+    costs = f"rank 1 costs a step 12.0 ms (9.6 ms to 14.4 ms; {brings})"
+    assert verdict_sentences(found)[0].startswith(f"In more, and not in calm, {costs}")
+    larger = msgspec.structs.replace(found.alone[0], finding=cause("element_reads", 13.0))
+    two = msgspec.structs.replace(found, alone=[larger, *found.alone])
+    listed = f"rank 1, more work, costs 12.0 ms (9.6 ms to 14.4 ms; {brings})"
+    assert any(one.startswith("Beside it, ") and listed in one for one in verdict_sentences(two))
+    sure = msgspec.structs.replace(found, verdict="slower", change_ms=12.0, low_ms=10.0, high_ms=14.0)
+    assert f"in it alone rank 1, more work, costs 12.0 ms (9.6 ms to 14.4 ms; {brings})" in headline(sure)
+    run = analyze_against(more, [calm])
+    run.findings = [msgspec.structs.replace(work, reference_ms=0.0)]
+    assert f"rank 1 costs 12.0 ms (9.6 ms to 14.4 ms; {brings}) of the 74.1 ms step" in run_verdict(run).headline
+    back = analyze_against(calm, [more])
+    back.lost = [msgspec.structs.replace(one, gone=[work]) for one in back.lost]
+    assert f"in more, and not in calm, {costs}" in gone_clause(back)
+    alone = analyze_alone(more)
+    alone.findings = [work]
+    assert brings not in run_verdict(alone).headline, "which its advice says right behind it"

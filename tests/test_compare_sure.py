@@ -116,7 +116,7 @@ def test_a_cause_that_the_reference_has_not_is_said_before_that_the_step_is_with
     assert (first.code, first.rank, first.reference_ms) == ("host_stall", 1, 0.0)
     told = run_verdict(found).headline
     assert ": rank 1 costs 1" in told and ". There is no such cause in A. Against A the step is " in told
-    assert " longer, and without that as long, within noise (" in told and "cannot be told" not in told
+    assert " longer, and without that cause as long, within noise (" in told and "cannot be told" not in told
     assert analyze_run(late).findings[0].reference_ms is None
     asleep_too = analyze_against(late, [sleeping(tmp_path / "T", 11.0)])
     assert asleep_too.findings[0].reference_ms == pytest.approx(11.0, abs=0.5)

@@ -289,8 +289,8 @@ def test_what_a_step_is_longer_by_beside_a_sure_cause_is_told_and_not_all_of_it_
                             remedy=None)]  # fmt: skip
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 19.5, -0.6, 39.7
-    told = "against calm the step is 19.5 ms longer, and without that 6.1 ms longer, within noise (26.5 ms to 30.5 ms; "
-    assert beside_cause(run) == f"{told}95%: -14 to 26 ms)"
+    told = "against calm the step is 19.5 ms longer, and without that cause 6.1 ms longer, within noise ("
+    assert beside_cause(run) == f"{told}26.5 ms to 30.5 ms; 95%: -14 to 26 ms)"
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 3.0, -17.0, 23.0
     assert beside_cause(run).startswith("against calm the step is 3.0 ms longer, within noise (")

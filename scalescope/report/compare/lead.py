@@ -94,7 +94,7 @@ def _who_costs(finding: Finding) -> str:
 
 
 def _size(finding: Finding) -> str:
-    return f"{cost(finding)}{' in the mean' if is_now_and_then(finding) else ''}{provided(finding)}"
+    return f"{cost(finding, even=True)}{' in the mean' if is_now_and_then(finding) else ''}{provided(finding)}"
 
 
 def _without_what_it_makes(answer: Comparison, finding: Finding) -> Comparison:

@@ -223,7 +223,7 @@ def _named_first(answer: Comparison, here: str) -> tuple[str, list[str]] | None:
     who = subject(finding)
     what = f"{who}, {name(finding)}," if ranks_of(finding) and who != name(finding) else who
     mean = " in the mean" if is_now_and_then(finding) else ""
-    costs = f", and in {mine} alone {what} {verb(finding)} {cost(finding)}{mean}{provided(finding)}"
+    costs = f", and in {mine} alone {what} {verb(finding)} {cost(finding, even=True)}{mean}{provided(finding)}"
     return costs, [capitalized(why(finding))]
 
 

@@ -236,7 +236,7 @@ def beside_cause(run: RunAnalysis) -> str:
     if loss.within_noise and known_ms:
         rest = change - known_ms
         length = "as long" if abs(rest) < _AS_LONG * (high - low) / 2 else _longer(rest)
-        within = f", and without that {length}, within noise"
+        within = f", and without that cause {length}, within noise"
         low, high = low - known_ms, high - known_ms
     if high < 0:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either

@@ -15,6 +15,7 @@ from scalescope.report.text.late.together import (
     by_itself,
     cost_together,
     cure_of,
+    evened,
     provided,
     then_the_latest,
     whose,
@@ -82,8 +83,9 @@ class Lead:
     is_otherwise: bool = False  # no finding is said: it says where the step goes
 
 
-def cost(finding: Finding) -> str:
-    """Return what a finding costs, `3.6 ms (3.1 ms to 4.1 ms)`, at most or at least, or between what; "": not told."""
+def cost(finding: Finding, *, even: bool = False) -> str:
+    """Return what a finding costs, at most or at least, or between what, or "". `even`: what evening out brings."""
+    brings = evened(finding) if even else ""
     if finding.ms is None:
         return ""
     if finding.at_most:
@@ -91,12 +93,13 @@ def cost(finding: Finding) -> str:
     if has_upper_end(finding):  # the least alone would be read as what it costs
         return f"between {milliseconds(finding.ms)} and {milliseconds(finding.high_ms or 0.0)}"
     if finding.at_least:
-        return f"at least {milliseconds(finding.ms)}"
+        return f"at least {milliseconds(finding.ms)}{f' ({brings})' if brings else ''}"
     if finding.low_ms is None or finding.high_ms is None:
         return milliseconds(finding.ms)
     if any(row.name == LOOPS_WAIT for row in finding.evidence):
         return f"about {about(finding.ms)} ({about(finding.low_ms)} to {about(finding.high_ms)})"
-    return f"{milliseconds(finding.ms)} ({milliseconds(finding.low_ms)} to {milliseconds(finding.high_ms)})"
+    bounds = f"{milliseconds(finding.low_ms)} to {milliseconds(finding.high_ms)}"
+    return f"{milliseconds(finding.ms)} ({bounds}{f'; {brings}' if brings else ''})"
 
 
 def subject(finding: Finding) -> str:
@@ -278,7 +281,8 @@ def headline(
             f"{with_the_others(finding)} cost {cost_together(finding, also)} {whole} together; {subject(finding)}: "
             f"{because(finding)}."
         )
-    told = f"{subject(finding)} {verb(finding)} {cost(finding)} {whole}{provided(finding)}"
+    size = cost(finding, even=run is not None and bool(run.lost))
+    told = f"{subject(finding)} {verb(finding)} {size} {whole}{provided(finding)}"
     return f"{with_cause(told, because(finding))}{_why_more(finding)}{then_the_latest(finding)}."
 
 

@@ -34,7 +34,7 @@ def gone_clause(run: RunAnalysis) -> str:
     gone = run.lost[0].gone[:_MOST_GONE] if run.lost else []
     if not gone:
         return ""
-    told = [f"{subject(one)} {verb(one)} a step {cost(one)}" for one in gone]
+    told = [f"{subject(one)} {verb(one)} a step {cost(one, even=True)}" for one in gone]
     return f"in {run.lost[0].reference}, and not in {run.name}, {listing(told)}"
 
 

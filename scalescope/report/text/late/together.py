@@ -6,6 +6,7 @@ from scalescope.report.text.cures.words import cure_text
 from scalescope.scaling.finding.codes import Cure
 from scalescope.scaling.finding.finding import AlsoLate, Finding, ranks_of
 from scalescope.scaling.finding.kinds import is_hiding_on_cores
+from scalescope.scaling.finding.sizes import evened_out
 
 #: Less than this share of what all of them cost is next to nothing.
 _NEXT_TO_NOTHING = 0.1
@@ -48,6 +49,14 @@ def provided(finding: Finding) -> str:
         )
     are = f"{ranks} {'are' if len(also.ranks) > 1 else 'is'} mended"
     return f" once {are}" if also.order == "after" else f" if {are}, too"
+
+
+def evened(finding: Finding) -> str:
+    """Return how much of what ranks with more to do cost comes back where the others take it over; "" where what is to
+    be done spreads nothing.
+    """
+    brings = evened_out(finding)
+    return "" if brings is None else f"evening out the ranks' load brings {milliseconds(brings.ms or 0.0)}"
 
 
 def then_the_latest(finding: Finding) -> str:
