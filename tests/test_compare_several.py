@@ -14,11 +14,13 @@ from scalescope.report.compare.sentences import headline, verdict_sentences
 from scalescope.report.text.reference import gone_clause
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_alone
+from scalescope.scaling.compare.alone import with_its_own_first
 from scalescope.scaling.compare.answer import Comparison, CountedWork, FoundAlone, PartChange
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from tests.gloo_traces import GlooJob, in_steps
 from tests.test_compare_alone import compared
+from tests.test_compare_sure import stall
 
 NOTHING = [Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay", remedy=None)]
 
@@ -140,6 +142,19 @@ def test_a_reference_without_needless_collectives_is_said_to_have_none(tmp_path:
     assert found.findings[0].code == "needless_collectives" and found.findings[0].reference_ms == 0.0
     back = analyze_against(job(tmp_path / "again"), [job(tmp_path / "there", with_metrics)])
     assert [one.code for one in back.lost[0].gone] == ["needless_collectives"]
+    gone = [cause("unfused_optimizer", 31.0), needless(8.7)]
+    back.lost = [msgspec.structs.replace(one, gone=[*gone, READS]) for one in back.lost]
+    assert "reading one by one costs a step 6.0 ms" in gone_clause(back), "all three, as a comparison names them"
+
+
+def test_a_trifle_of_a_host_is_no_cause_that_a_reference_has_not(tmp_path: Path) -> None:
+    """*Rank 0 costs 0.1 ms; there is no such cause in B* began an analysis where a comparison names nobody for that."""
+    found = analyze_against(job(tmp_path / "both", with_metrics), [job(tmp_path / "none")])
+    bound = msgspec.structs.replace(cause("host_bound", 5.0), at_most=True, reference_ms=5.0)
+    stalls = msgspec.structs.replace(stall(0, 0.1), reference_ms=0.0)
+    for ms, leads in ((0.1, False), (12.0, True)):
+        found.findings = [bound, msgspec.structs.replace(stalls, ms=ms, low_ms=0.9 * ms, high_ms=1.1 * ms)]
+        assert (with_its_own_first(found)[0].code == "host_stall") == leads
 
 
 @pytest.mark.parametrize(("besides", "is_gone"), [(3, True), (30, False)])

@@ -9,7 +9,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding.finding import ranks_of
 from scalescope.scaling.verdicts.reference import CONFIRMS, is_not_in_reference, is_sure, parts_of
 
-_MOST_GONE = 2
+_MOST_GONE = 4  # as many as a comparison names: the first one, and what stands beside it
 
 
 def reference_sentences(run: RunAnalysis) -> list[str]:

@@ -167,12 +167,16 @@ def _in_all(
             one
             for one in beside_reference(run.findings, references)
             if not (one.code in COMPUTED_BY_ALL and _may_be_there(one, theirs))
-            and not (run.activity == "cpu" and is_trifle_of_a_host(one, mean_step_ms(run, "window")))
+            and not _is_trifle(run, one)
             and _is_told(run, one, counted=counted, more_calls=more_calls)
         ]
         for run in mine
     ]
     return [one for one in alone[0] if all(any(_is_same(one, other) for other in own) for own in alone[1:])]
+
+
+def _is_trifle(run: RunAnalysis, finding: Finding) -> bool:
+    return run.activity == "cpu" and is_trifle_of_a_host(finding, mean_step_ms(run, "window"))
 
 
 def _may_be_there(finding: Finding, runs: Sequence[RunAnalysis]) -> bool:
@@ -188,7 +192,7 @@ def with_its_own_first(run: RunAnalysis) -> list[Finding]:
     As a comparison of both begins: not where another part changed for sure by more than that costs.
     """
     more = _more_calls_beside(run)
-    sure = [one for one in run.findings if _is_told(run, one, more_calls=more)]
+    sure = [one for one in run.findings if _is_told(run, one, more_calls=more) and not _is_trifle(run, one)]
     own = [one for one in sure if one.also_late is None and not is_of_one_step(one)]
     first = max(own, key=lambda one: one.ms or 0.0, default=None)
     if first is None or not run.lost:
