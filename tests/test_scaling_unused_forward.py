@@ -55,6 +55,16 @@ def test_all_of_a_branch_is_found_in_each_step(case: str) -> None:
         assert {record.step[at] for at in record.unused} == set(record.steps)
 
 
+def test_a_pass_behind_the_update_whose_result_is_looked_at_is_told() -> None:
+    """A validation loss in each step took a quarter of it, and nothing was told of it, but in front of the update."""
+    answer = analysed(RECORDED / "validated")
+    (one,) = _of(answer)
+    assert (one.rank, one.at_most) == (None, True) and one.fraction is not None and 0.1 < one.fraction < 0.5
+    for record in records_of("unused/validated").values():
+        names = [record.name[at] for at in record.unused]
+        assert names.count("aten::linear") == 5 * 8, "of both towers, in each step"
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -66,6 +76,7 @@ def test_all_of_a_branch_is_found_in_each_step(case: str) -> None:
         "critic",  # what another network learns from, detached, in a critic's turns alone
         "alone",  # … not detached: the same layers lead to gradients in a turn of their own
         "penalty",  # gradients of gradients
+        "validated_no_grad",  # a pass behind the update that records none
     ],
 )
 def test_what_a_backward_pass_takes_up_or_is_not_recorded_for_one_is_not_told(case: str) -> None:

@@ -31,6 +31,8 @@ CASES = (
     "critic",  # … are told from others, detached, and it never learns
     "alone",  # … the same, not detached, by the judge's gradients alone; then it computes anew, and learns
     "penalty",  # … are used, and gradients of theirs as well
+    "validated",  # … are used, and both run once more behind the update, for a figure to be looked at
+    "validated_no_grad",  # … the same, and no gradients are recorded there
 )
 
 
@@ -74,7 +76,7 @@ def loss_of(case: str, model: nn.Module, net: Net, x: Tensor) -> Tensor:
     if case == "penalty":
         (slope,) = torch.autograd.grad(other.sum(), x, create_graph=True)
         return own.square().mean() + slope.square().mean()
-    return F.mse_loss(own, other if case in ("wanted", "unpacked", "reentrant") else other.detach())
+    return F.mse_loss(own, other if case not in ("nowhere", "target", "no_grad", "teacher") else other.detach())
 
 
 def main() -> None:
@@ -95,6 +97,9 @@ def main() -> None:
             if model is net:
                 dist.all_reduce(net.judge.bias.grad if net.judge.bias.grad is not None else torch.zeros(1))
             own.step()
+            if case.startswith("validated"):
+                with torch.no_grad() if case == "validated_no_grad" else nullcontext():
+                    F.mse_loss(*model(x)).item()
 
         for _ in range(3):
             step()

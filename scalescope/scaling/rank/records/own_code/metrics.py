@@ -14,7 +14,7 @@ from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 
 #: Where the forward pass of a network begins, of whichever.
-_FORWARD = re.compile(r".*\.forward|FSDP::root_pre_forward")
+FORWARD = re.compile(r".*\.forward|FSDP::root_pre_forward")
 #: Operators on lists of tensors: of parameters, as averages of weights and gradients that are zeroed are made.
 _OF_LISTS = "aten::_foreach_"
 
@@ -32,7 +32,7 @@ def _behind_updates(record: RankRecord) -> Iterator[tuple[int, float]]:
     """Yield (begin, end) of what lies between the last update of a step and the next batch, or pass."""
     updates = [(over, begun) for begun, over, name in record.phases if name.startswith(OPTIMIZER)]
     updates.sort()
-    forward = [begun for begun, _, name in record.phases if _FORWARD.fullmatch(name)]
+    forward = [begun for begun, _, name in record.phases if FORWARD.fullmatch(name)]
     fetched = record.data.starts.tolist()
     updated = False
     for begun, over in zip(record.edges, record.edges[1:], strict=False):

@@ -15,12 +15,14 @@ to gradients; or, in the turn of the generator, the same layers lead to gradient
 
 import bisect
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Sequence, Set
 from itertools import pairwise
 
 import numpy as np
 
+from scalescope.scaling.rank.records.own_code.metrics import FORWARD
 from scalescope.scaling.rank.records.record import RankRecord
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.trace.trace import Trace
@@ -72,7 +74,10 @@ class _Passes:
 
     def _goes_on(self, row: range) -> bool:
         """Tell whether something is detached behind a row, before layers of its pass that lead to gradients."""
-        over = _next(self._nodes, row[-1], self._record.count)
+        starts, edges = self._record.start, self._record.edges
+        ends = bisect.bisect_right(edges, starts[row[-1]])  # what the next step detaches is another batch's
+        least = bisect.bisect_left(starts, edges[ends]) if ends < len(edges) else self._record.count
+        over = _next(self._nodes, row[-1], least)
         detached = _next(self._detached, row[-1], over)
         return detached < over and _next(self._used, detached, over) < over
 
@@ -106,12 +111,14 @@ def _unused_rows(trace: Trace, record: RankRecord, thread: int) -> tuple[list[li
     casts = np.array([name.startswith(_CAST) for name in trace.names], bool)[operators.name[rows]]
     used, used_but_for_casts = (set(numbers[own].tolist()) for own in (nodes, nodes & ~casts))
     last = _last_nodes(record, np.sort(operators.start[rows[nodes]]) + base)
+    # a network's, behind the update as well: a validation pass that somebody looks at
+    passes = sorted((begun, over) for begun, over, name in record.phases if FORWARD.fullmatch(name))
     within: dict[int, list[int]] = {}  # by activity: the numbers that it and what is within it tell
     chosen = ~nodes & (operators.thread[rows] == thread)
     for row, number in zip(rows[chosen].tolist(), numbers[chosen].tolist(), strict=True):
         start = int(operators.start[row]) + base
         at = _around(record, start)
-        if at is not None and start < last.get(record.step[at], 0):
+        if at is not None and (start < last.get(record.step[at], 0) or _is_within(passes, start)):
             within.setdefault(at, []).append(number)
     for at in record.recomputed:
         within.pop(at, None)
@@ -133,6 +140,11 @@ def _unused_rows(trace: Trace, record: RankRecord, thread: int) -> tuple[list[li
             leading.append(at)
             found.append([])
     return found, leading
+
+
+def _is_within(spans: Sequence[tuple[int, int]], instant: int) -> bool:
+    at = bisect.bisect_right(spans, (instant, sys.maxsize)) - 1
+    return at >= 0 and instant < spans[at][1]
 
 
 def _last_nodes(record: RankRecord, begun: "np.ndarray") -> dict[int, int]:
