@@ -57,7 +57,8 @@ def test_what_a_rank_computes_besides_may_get_slower_once_the_others_no_longer_w
     """
     run = job(tmp_path, 60.0, 1.0, host)
     (own,) = (one for one in run.findings if one.code == "own_work")
-    assert own.ms == pytest.approx(60.0, rel=0.05) and own.low_ms is not None and own.high_ms is not None
+    assert own.ms == pytest.approx(60.0, rel=0.05)
+    assert own.ms is not None and own.low_ms is not None and own.high_ms is not None
     below, above = own.ms - own.low_ms, own.high_ms - own.ms
     slower = 0.2 * 28.0  # of what rank 1 computes beside its own work
     assert below == pytest.approx(math.hypot(above, slower) if host else above, rel=0.05), "nobody gets faster"
