@@ -87,13 +87,16 @@ def _with_waits(gain: Gain) -> Gain:
     return replace(gain, high_ms=max(gain.high_ms, gain.ms + gain.candidate.waits_ms))
 
 
+def _interval(gain: Gain) -> Interval:
+    return Interval(gain.ms, gain.low_ms, gain.high_ms)
+
+
 def _beside_others(scene: Scene, gain: Gain) -> Gain:
-    gained = Interval(gain.ms, gain.low_ms, gain.high_ms)
-    return replace(gain, low_ms=least_beside_others_ms(scene, gain.candidate, gained))
+    return replace(gain, low_ms=least_beside_others_ms(scene, gain.candidate, _interval(gain)))
 
 
 def _recorded_less(scene: Scene, gain: Gain) -> Gain:
-    told = without_recording(scene, gain.candidate, Interval(gain.ms, gain.low_ms, gain.high_ms))
+    told = without_recording(scene, gain.candidate, _interval(gain))
     return replace(gain, ms=told.value, low_ms=told.low, high_ms=told.high)
 
 
@@ -253,7 +256,7 @@ def _times(gain: Gain, times: float, highest: float, off: float) -> Gain:
 def _down_to_devices(scene: Scene, gain: Gain) -> Gain:
     if not gain.candidate.at_least:
         return gain
-    sure = surely_gained(scene, gain.candidate, Interval(gain.ms, gain.low_ms, gain.high_ms))
+    sure = surely_gained(scene, gain.candidate, _interval(gain))
     candidate = replace(gain.candidate, at_least=sure.more)
     return replace(gain, candidate=candidate, ms=sure.ms.value, low_ms=sure.ms.low, high_ms=sure.ms.high)
 
