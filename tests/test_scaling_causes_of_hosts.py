@@ -5,11 +5,16 @@ The jobs are made up, two ranks in lockstep, so every expected figure is arithme
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import msgspec
 import pytest
 
 from scalescope import RunAnalysis, analyze
 from scalescope.report.text.findings import because
+from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.hosts.by_chance import may_be_chance
 from tests.host_traces import HostTrace, forward
 
 KERNEL_US, TRANSFER_US = 60.0, 200.0
@@ -182,3 +187,40 @@ def test_a_batch_of_a_worker_process_comes_no_sooner_for_what_recording_took_of_
     (loading,) = (one for one in analysis.findings if one.code == "data_loading")
     assert loading is analysis.findings[0]
     assert loading.ms == pytest.approx(PACE_US / 1e3 - plain.as_run.step_ms, rel=0.05)
+
+
+def test_a_stall_costs_what_it_takes_and_not_what_its_host_takes_longer_elsewhere(tmp_path: Path) -> None:
+    """Of FSDP2's hosts, which do much between launches, 18.6 ms were told of a stall of 15, and 11.9 of one of 9."""
+    stall_us, places, views = 6_000.0, 12, 40
+
+    def work(trace: HostTrace, _: int) -> None:
+        if trace.rank == 1:
+            trace.idle(stall_us)
+        for _place in range(places):
+            forward(trace, 5.0, layers=4)
+            for _view in range(views):
+                with trace.inside("cpu_op", "aten::view"):
+                    trace.python(12.0 if trace.rank == 1 else 6.0)
+
+    in_lockstep(tmp_path, work, read, steps=9)
+    stall = next(one for one in analysed(tmp_path).findings if one.code == "host_stall")
+    assert stall.rank == 1 and stall.ms == pytest.approx(stall_us / 1e3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("beyond_ms", "chance"),
+    [
+        ((0.40, 2.72, 0.0, 0.32, 0.0), True),  # an undisturbed host's
+        ((6.3, 2.9, 3.5, 4.4, 2.7), False),  # one beside a thread that holds the interpreter's lock
+        ((60.0, 0.0, 0.9, 0.0, 0.8), False),  # one whose core others have now and then
+        ((2.0,), False),  # of a single step nothing tells
+    ],
+)
+def test_a_host_that_is_interrupted_for_long_in_one_step_alone_may_be_so_by_chance(
+    beyond_ms: tuple[float, ...], chance: bool
+) -> None:
+    """*Rank 0, a starved host: 1.8 ms (0.61 to 3.0)* was told beside the stall of another rank."""
+    scene = cast("Scene", SimpleNamespace(replayer=SimpleNamespace(on_cpu=False), step_ms=26.0))
+    starved = Candidate(code="host_starved", rank=0, beyond_ms=beyond_ms)
+    assert may_be_chance(scene, starved) == chance
+    assert not may_be_chance(scene, msgspec.structs.replace(starved, code="host_stall"))

@@ -7,8 +7,9 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from scalescope.scaling.rank.annotations.loading import copies_from_host
 from scalescope.scaling.rank.timeline import COMMUNICATION
-from scalescope.scaling.replay.graph import Graph, median
+from scalescope.scaling.replay.graph import Graph, HostCall, median
 from scalescope.scaling.replay.ranks.copying import free_clones, free_copies, free_launches_of_copies, takes_time
 from scalescope.scaling.replay.ranks.elements import free_elements
 from scalescope.scaling.replay.ranks.exchanges import free_bucket_copies, free_exchanges, free_objects
@@ -227,16 +228,24 @@ def _free_waits(graph: Graph, rank: int, *, for_collectives: bool) -> None:
     """Let the host wait neither for its device nor for a copy to be through; for room in the queue it still does.
 
     What a device does last before a host that waits for all of it goes on may well be a collective. A call that copies
-    and waits still takes as long as the copy, where that is no mere figure's: what is left is a copy's doing.
+    and waits still takes as long as the copy, where that is no mere figure's: what is left is a copy's doing. One that
+    copies to the device waits for no more than the copy does: that is the copy's doing as a whole.
     """
     calls = graph.calls[rank]
     for at, call in enumerate(calls):
         awaits = call.awaits >= 0 and not call.room
         if awaits and not for_collectives:
             awaits = graph.activities[call.awaits].kind != COMMUNICATION
-        if awaits and call.launches in (-1, call.awaits):
+        if awaits and call.launches in (-1, call.awaits) and not _copies_in(graph, call):
             left = graph.work_ns[call.awaits] if call.launches >= 0 and takes_time(graph, call.awaits) else 0.0
             calls[at] = replace(call, awaits=-1, duration_ns=min(left, call.duration_ns), until_ns=0.0)
+
+
+def _copies_in(graph: Graph, call: HostCall) -> bool:
+    """Tell whether a call copies from the host to the device, of more than a figure, and waits for it."""
+    if call.launches < 0 or not takes_time(graph, call.launches):
+        return False
+    return copies_from_host(graph.activities[call.launches].name)
 
 
 def _free_reads(graph: Graph, rank: int, *, with_values: bool) -> None:

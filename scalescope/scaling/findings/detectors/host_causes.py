@@ -36,6 +36,8 @@ _CURES: dict[HostCode, Cure] = {
 _ONE_OF_THEM = 2.0
 #: Operators that copy a tensor to where the host reads it.
 _COPYING = ("aten::copy_", "aten::_to_copy", "aten::to")
+#: A gap is about as long in every step where none is shorter than so much of the median.
+_ALIKE = 0.5
 #: Gaps behind so many of all copies to the host make those the gaps' loop's: many of its passes are too short to tell.
 _OF_ALL_READS = 0.25
 #: How far off a mean is, in its standard errors; and the least error of what a few steps tell.
@@ -257,7 +259,7 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
         what = "gaps"
     else:
         return (*_pauses(rank, causes, scene.replayer.on_cpu), *_copies_of_passes(scene, rank, causes))
-    found = Removal(what, rank, _gap_ns(causes) if what == "gaps" else 0)
+    found = Removal(what, rank, _gap_ns(causes, on_cpu=scene.replayer.on_cpu) if what == "gaps" else 0)
     # an operator in which Python runs waits for the interpreter's lock as well, and its thread takes a core
     locked = any(one.kind == "lock_waits" for cause in causes for one in cause.evidence)
     return (found, Removal("slow", rank)) if locked and scene.replayer.on_cpu else (found,)
@@ -301,12 +303,24 @@ def _copies_of_passes(scene: Scene, rank: int | None, causes: Sequence[HostCause
     return Removal("copies", rank), Removal("reads", rank)
 
 
-def _gap_ns(causes: Sequence[HostCause]) -> int:
-    """Return from which length on a gap is one of these, ns; 0 where they are as long as any."""
-    if all(one.punctual and not one.each_pass_ns and one.beyond_ns for one in causes):
-        return max(min(min(one.beyond_ns or ()) for one in causes) // 2, GAP_NS)
+def _gap_ns(causes: Sequence[HostCause], *, on_cpu: bool) -> int:
+    """Return from which length on a gap is one of these, ns; 0 where they are as long as any.
+
+    One that comes in every step, and is about as long in each, is no gap of half that length. Of a host that launches
+    for devices, which has a core of its own, steps alike tell that; of one that computes, only what no chance makes.
+    """
+    if all(_in_every_step(one) if not on_cpu else one.punctual and not one.each_pass_ns for one in causes):
+        least = min((ns for one in causes for ns in one.beyond_ns or ()), default=0)
+        return max(least // 2, GAP_NS) if least else 0
     short = [cause.each_pass_ns for cause in causes if 0 < cause.each_pass_ns < 2 * GAP_NS]
     return min(short) // 2 if short else 0
+
+
+def _in_every_step(cause: HostCause) -> bool:
+    """Tell whether a host stands still, or loads, once in every step and about as long in each."""
+    once = cause.code in ("host_stall", "data_loading") and not cause.each_pass_ns
+    beyond = cause.beyond_ns or ()
+    return once and bool(beyond) and min(beyond) >= _ALIKE * statistics.median(beyond)
 
 
 def _starved_by_workers(scene: Scene, causes: Sequence[HostCause]) -> bool:

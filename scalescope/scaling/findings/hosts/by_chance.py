@@ -30,6 +30,9 @@ _LEAST_SPREAD = 3
 #: nothing disturbed: of 41 windows of five scripts, on two cores, 7 had a rank that did so in nearly all steps,
 #: by 5% to 15% in the mean.
 _ALIKE_WITHIN = 0.15
+#: A host that launches for a device stands still by chance where less than this share of a step is left of it, in the
+#: mean, without the step that has most: of undisturbed hosts one was interrupted for 2.7 ms in one of five steps of 26.
+_LEAST_REST = 0.01
 #: What takes time out of a host between its launches: of two such causes of one rank the one takes out the other's.
 _BETWEEN: tuple[What, ...] = ("host", "gaps", "pause")
 
@@ -43,8 +46,14 @@ def may_be_chance(scene: Scene, candidate: Candidate) -> bool:
     What is taken out of a step is what a rank takes longer, launch by launch: of two ranks alike on cores that others
     use, too, each has much of it, and never less than none. Only where a rank is later in the sum of a step, and so in
     nearly all of them, it is that rank; and the more ranks, and causes, there are to find one, the likelier chance is.
+    A host that launches for a device has a core of its own, and is late for what it does; but where it stands still now
+    here and now there, one such stretch in one of a few steps is no share of a core.
     """
-    if not scene.replayer.on_cpu or not candidate.beyond_ms:
+    if not scene.replayer.on_cpu:
+        rest_ms = sum(candidate.beyond_ms) - max(candidate.beyond_ms, default=0.0)
+        few = len(candidate.beyond_ms) > 1 and rest_ms < _LEAST_REST * len(candidate.beyond_ms) * scene.step_ms
+        return candidate.code == "host_starved" and few
+    if not candidate.beyond_ms:
         return False
     if (half := half_of_one_window(scene, candidate)) is not None and half >= 1:
         return True

@@ -4,7 +4,12 @@ from bisect import bisect_right
 
 import numpy as np
 
-from scalescope.scaling.rank.annotations.loading import copies_to_host, data_loading, waits_for_workers
+from scalescope.scaling.rank.annotations.loading import (
+    copies_from_host,
+    copies_to_host,
+    data_loading,
+    waits_for_workers,
+)
 from scalescope.scaling.rank.annotations.phases import find_phases
 from scalescope.scaling.rank.annotations.sharding import tells_sharding
 from scalescope.scaling.rank.communication import communication_calls
@@ -40,6 +45,8 @@ from scalescope.scaling.trace.trace import Trace
 _QUEUE_IS_FULL = 512
 #: A launch that takes no longer has not waited, ns.
 _QUICK_NS = 20_000
+#: A call that copies out of pageable memory returns so near the copy's end, ns: up to 12 µs before it (40 MB, H200).
+_STAGED_NS = 20_000
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
 
@@ -166,8 +173,8 @@ def _find_awaited(record: RankRecord) -> None:
             begun = bisect_right(record.start, call.end)
             if launches - begun >= _QUEUE_IS_FULL and begun and record.start[begun - 1] > call.start:
                 call.awaits, call.room = begun - 1, True
-            elif record.end[call.activity] <= call.end and _is_copied_to_host(record, call.activity):
-                call.awaits = call.activity  # into pageable memory: the call returns when the copy is through
+            elif _returns_with_copy(record, call):
+                call.awaits = call.activity
         elif call.kind == SYNC:
             at = bisect_right(sorted_ends, call.end) - 1
             if at >= 0 and sorted_ends[at] > call.start:
@@ -176,8 +183,20 @@ def _find_awaited(record: RankRecord) -> None:
             call.awaits, call.room = -1, False  # another thread launched it meanwhile: it cannot be what was awaited
 
 
-def _is_copied_to_host(record: RankRecord, at: int) -> bool:
-    return record.kind[at] == COPY and copies_to_host(record.name[at])
+def _returns_with_copy(record: RankRecord, call: RecordedCall) -> bool:
+    """Tell whether a call returns once its copy is through, as one into or out of pageable memory does.
+
+    Out of it the host has nothing left to do once the last piece is on its way. Either way the copy waits for what the
+    stream has to do before, and the host with it, for another rank's late host even: that is no time of its own.
+    """
+    at, over_ns = call.activity, call.end - record.end[call.activity]
+    if record.kind[at] != COPY:
+        return False
+    if copies_to_host(record.name[at]):
+        return over_ns >= 0
+    # one out of pinned memory, which the host does not wait for, may be over as soon where the device is idle
+    told = record.end[at] - record.start[at] > _STAGED_NS or "Pageable" in record.name[at]
+    return copies_from_host(record.name[at]) and "Pinned" not in record.name[at] and told and abs(over_ns) <= _STAGED_NS
 
 
 def _add_gradients(trace: Trace, record: RankRecord) -> None:
