@@ -120,6 +120,7 @@ def test_the_step_as_run_is_the_jobs_own_and_the_parts_of_another_have_another_n
     assert "contradicts the traces" not in text, "its own length is told once"
     of_compute = [one for one in run_verdict(answer).sentences if "is compute" in one]
     assert len(of_compute) == 1 and "% of the profiled step is compute" in of_compute[0]
+    assert " ms" not in of_compute[0], "parts of a step of another length are told by their shares, as a bar has them"
     first = "the machine was unsteady. Of the profiled steps alone: "
     assert (first in run_verdict(answer).headline) == unsteady == answer.quality.unsteady
 

@@ -163,7 +163,7 @@ def _partition_sentence(run: RunAnalysis) -> str:
         whole, which = f"profiled {whole}", " without recording"
     text = (
         f"A mean {whole}{which} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
-        f"{percent(compute / window if window else 0)} compute{on_cores_clause(run)}"
+        f"{percent(compute / window if window else 0)} compute{on_cores_clause(run)}, {milliseconds(compute)}"
     )
     if means[worst] <= 0:
         return f"{text}, and nothing else."

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.report.as_run.shown import named_length_ms, shown_step
-from scalescope.report.drawing.numbers import WIDE, milliseconds
+from scalescope.report.drawing.numbers import WIDE, milliseconds, percent
 from scalescope.report.drawing.parts import ALL, Part
 from scalescope.report.sentences import WORTH_SAYING, Level, level_of
 from scalescope.report.text.of_step import shared_step_ms
@@ -38,10 +38,14 @@ class LossOfStep:
         """All that is not compute."""
         return self.step_ms - self.compute_ms
 
-    @property
-    def parts(self) -> list[str]:
-        """What of it is worth saying, in words."""
-        return [f"{milliseconds(ms)} {part.name}" for part, ms in self.lost if ms >= WORTH_SAYING * self.ms]
+    def in_words(self, ms: float, *, by_share: bool) -> str:
+        """Return so much of the step in ms; in per cent, where its length is another than the one that is told."""
+        return percent(ms / self.step_ms if self.step_ms else 0.0) if by_share else milliseconds(ms)
+
+    def parts(self, *, by_share: bool = False) -> list[str]:
+        """Return what of it is worth saying, in words."""
+        worth = [(part, ms) for part, ms in self.lost if ms >= WORTH_SAYING * self.ms]
+        return [f"{self.in_words(ms, by_share=by_share)} {part.name}" for part, ms in worth]
 
 
 def loss_of(run: RunAnalysis) -> LossOfStep:
