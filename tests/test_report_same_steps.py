@@ -11,7 +11,7 @@ from rich.console import Console
 from scalescope.records.folder import RunFolder
 from scalescope.report.as_run.recording import as_run_sentence, recording_ms
 from scalescope.report.as_run.shown import step_of_job
-from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.numbers import milliseconds, percent, rank_numbers
 from scalescope.report.drawing.tables import Cell, Table
 from scalescope.report.panels.advice import findings_table
 from scalescope.report.panels.compute_lines import compute_lines, compute_title
@@ -85,7 +85,10 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     assert f"What is told of a profiled step is of {some} steps, which take {milliseconds(without)} " in step_of_job(
         run
     )
-    account = f"Of the {fewer.of} profiled steps {fewer.steps} can be replayed, {milliseconds(fewer.traced_ms)} in the"
+    which = rank_numbers(fewer.numbers)
+    assert which, "which they are, is told"
+    of_them = f"Of the {fewer.of} profiled steps {fewer.steps} are told of ({which}), "
+    account = f"{of_them}{milliseconds(fewer.traced_ms)} in the"
     assert as_run_sentence(run).startswith(account), "which a page has, folded"
     unlike = unlike_sentence(run, "2 CPU ranks")
     assert (
@@ -102,7 +105,7 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     assert "cut by the shares" in own.title and not [one for one in own.legend if " ms" in one.label]
     by_itself = run_bars(msgspec.structs.replace(run, step_times=None))
     assert f"What is told of a profiled step is of {some} steps" in words(own) and by_itself is not None
-    assert f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed." in words(by_itself)
+    assert f"Parts are those of {some} steps, {which}." in words(by_itself)
 
 
 def test_bars_tables_and_growths_as_profiled_are_of_all_profiled_steps(folder: Path, run: RunAnalysis) -> None:
@@ -122,7 +125,7 @@ def test_bars_tables_and_growths_as_profiled_are_of_all_profiled_steps(folder: P
     assert panel.sentence.endswith("The table is of all steps as profiled, recording included.")
     both = series_bars([msgspec.structs.replace(run, world_size=4), run])
     assert both is not None and words(both).count("What is told of a profiled step is of ") == 2, (
-        "each of those that can be replayed"
+        "each of those that are told of"
     )
 
 

@@ -188,7 +188,9 @@ def test_a_bar_of_other_steps_than_the_sentence_says_so() -> None:
     assert drawn is not None and run.replay is not None and "not replay" not in words(drawn)
     run.replay = msgspec.structs.replace(run.replay, traced_ms=run.replay.traced_ms / 2)
     drawn = run_bars(run)
-    assert drawn is not None and "What is said as run is of the steps that can be replayed, 33.9 ms" in words(drawn)
+    assert drawn is not None and "What is said as run is of the steps whose end a next one tells, 33.9 ms" in words(
+        drawn
+    )
 
 
 def test_a_series_has_a_bar_a_rank_count_and_few_of_many() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scalescope.records.rows import SweepRow
-from scalescope.report.drawing.numbers import figure, milliseconds, rate, size
+from scalescope.report.drawing.numbers import capitalized, figure, milliseconds, rate, size
 from scalescope.report.sentences import loss_sentence, sweep_verdict
 from scalescope.report.text.cures.words import cure_text
 from scalescope.report.verdict.run import run_verdict
@@ -379,6 +379,8 @@ def test_wrong_results_are_never_good() -> None:
     [
         (milliseconds(0.4249), "0.42 ms"), (milliseconds(3.84), "3.8 ms"), (milliseconds(12345.6), "12,346 ms"),
         (rate(450.0), "450"), (rate(356.52), "356.5"), (rate(1932316.4), "1,932,316"), (rate(4.214), "4.21"),
+        (capitalized("aten::sort, 9 ms"), "aten::sort, 9 ms"), (capitalized("spin_kernel"), "spin_kernel"),
+        (capitalized("rank 1"), "Rank 1"),
         (size(8), "8 B"), (size(2**30), "1 GiB"), (size(3 * 2**19), "1.50 MiB"), (figure(-0.0001, 2), "0.00"),
     ],
 )  # fmt: skip

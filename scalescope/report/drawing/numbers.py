@@ -1,6 +1,7 @@
 """Figures as text: one way to write a duration, a share, a size and a rate, everywhere."""
 
 import math
+import re
 from collections.abc import Sequence
 
 from scalescope.records.statistics import decimals, digits_of
@@ -128,9 +129,12 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
+_NAME_OF_CODE = re.compile(r"\w*(::|_|\.\w)")
+
+
 def capitalized(text: str) -> str:
-    """Return a text with its first letter large; the rest as it is."""
-    return text[:1].upper() + text[1:]
+    """Return a text with its first letter large; the rest as it is. A name of code is no word: `aten::sort` stays."""
+    return text if _NAME_OF_CODE.match(text) else text[:1].upper() + text[1:]
 
 
 def _digits(value: float) -> int:

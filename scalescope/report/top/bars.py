@@ -177,7 +177,7 @@ def _which_steps(runs: Sequence[RunAnalysis], *, profiled: bool) -> str:
         own = statistics.fmean(one.window_ms / max(one.steps, 1) for one in last.ranks)
         beside = beside_all(last, own)
         return f"means of all profiled steps.{f' {beside}' if beside else ''}"
-    return "of the profiled steps that can be replayed, all but a window's last."
+    return "of the profiled steps whose end a next one tells, all but a window's last."
 
 
 def _measured(by_run: Sequence[tuple[RunAnalysis, str, _Given]], *, profiled: bool = False) -> list[str]:
@@ -199,7 +199,7 @@ def _of_others(run: RunAnalysis) -> list[str]:
     told = of_other_steps(run, "the profiled bar", _OTHERS)
     beside = run.step_times is not None and bool(step_of_job(run))  # which says it, and stands behind this
     if is_shown_alone(run) and not beside and (fewer := fewer_replayed(run)) is not None:
-        told = f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed."
+        told = f"Parts are those of {fewer.of_which}."
     return [told] if told else []
 
 
