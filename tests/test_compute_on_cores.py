@@ -92,7 +92,7 @@ def test_threads_that_take_turns_leave_no_more_than_the_step_without_them() -> N
     text = printed(run)
     assert "Parallel efficiency at most 10.0%, without waits for cores; with these as compute 90.0% = load" in text
     included = "(waits for cores included: at most 10.0% of the step is on a core)"
-    assert f"90.0% of the 100.0 ms step is compute {included}" in text
+    assert f"90.0% of the 100.0 ms step is compute, 90.0 ms {included}" in text
     assert "rank 0, ready to run, waits for one for 50.0 ms, rank 1 for 48.0 ms." in text
     assert "waits for cores included: at most 10.0% of the step is on a core" in for_an_issue([run])
     figures = {one.label: one.value for one in _run_figures(run)}
@@ -138,7 +138,7 @@ def test_what_ranks_wait_and_what_of_compute_is_on_a_core_are_of_one_figure() ->
     text = printed(run)
     assert "Parallel efficiency 50.0% to 60.0%, without waits for cores; with these as compute 90.0% = load" in text
     included = "(waits for cores included: 50.0% to 60.0% of the step is on a core)"
-    assert f"90.0% of the 100.0 ms step is compute {included}" in text
+    assert f"90.0% of the 100.0 ms step is compute, 90.0 ms {included}" in text
     assert "waits for one for 45.0 ms, rank 1 for 35.0 ms; how much of that lies in compute no trace tells." in text
     figures = {one.label: one.value for one in _run_figures(run)}
     assert figures["parallel efficiency, without waits for cores"] == "50.0% to 60.0%"

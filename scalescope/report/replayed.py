@@ -6,7 +6,7 @@ Tables, bars and growths as profiled are of all of them, so both are never told 
 from dataclasses import dataclass
 
 from scalescope.records.console import counted
-from scalescope.report.drawing.numbers import milliseconds, ordinal, rank_numbers
+from scalescope.report.drawing.numbers import milliseconds, numbers_named, ordinal
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.records.record import MOST_STEPS
 from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms, told_numbers, told_steps
@@ -34,7 +34,7 @@ class Replayed:
     @property
     def of_which(self) -> str:
         """Of how many of the profiled steps something is, and which: `7 of the 10 profiled steps, 22 to 28`."""
-        which = f", {rank_numbers(self.numbers)}" if self.numbers else ""
+        which = f", {numbers_named(self.numbers)}" if self.numbers else ""
         return f"{self.steps} of the {self.of} profiled steps{which}"
 
     @property
@@ -46,7 +46,7 @@ class Replayed:
     def length(self) -> str:
         """Which they are, and how long as profiled, to go before what recording takes of that."""
         mean = " in the mean" if self.steps > 1 else ""
-        which = f" ({rank_numbers(self.numbers)})" if self.numbers else ""
+        which = f" ({numbers_named(self.numbers)})" if self.numbers else ""
         return f"Of the {self.of} profiled steps {self.steps} are told of{which}, {milliseconds(self.traced_ms)}{mean}"
 
 

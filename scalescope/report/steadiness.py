@@ -11,9 +11,9 @@ from scalescope.report.drawing.numbers import (
     figure,
     listing,
     milliseconds,
+    numbers_named,
     ordinal,
     percent,
-    rank_numbers,
 )
 from scalescope.report.replayed import Replayed, fewer_replayed, long_among
 from scalescope.report.text.recurring import long_ones, longer_by_ms
@@ -90,7 +90,7 @@ def _of_how_many(run: RunAnalysis, fewer: Replayed | None) -> str:
     if fewer is None:
         return ""
     if step_of_job(run):
-        which = f"are {rank_numbers(fewer.numbers)}" if fewer.numbers else f"are {fewer.steps} of {fewer.of}"
+        which = f"are {numbers_named(fewer.numbers)}" if fewer.numbers else f"are {fewer.steps} of {fewer.of}"
         return f" The profiled steps that figures are of {which}: {fewer.why}." if fewer.why else ""
     why = f": {fewer.why}" if fewer.why else ""
     return f" Figures are of {fewer.of_which}{why}."

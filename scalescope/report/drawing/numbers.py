@@ -104,6 +104,11 @@ def rank_list(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {listing(_stretches(ranks))}" if ranks else ""
 
 
+def numbers_named(numbers: Sequence[int]) -> str:
+    """Return numbers in a sentence, such as steps': `22 and 23` or `22 to 28`."""
+    return listing(_stretches(numbers))
+
+
 def rank_numbers(ranks: Sequence[int]) -> str:
     """Return the ranks' numbers alone, as a cell of a table has them: `0, 2` or `0 to 7, 12`."""
     return ", ".join(_stretches(ranks))

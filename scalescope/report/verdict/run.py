@@ -214,18 +214,20 @@ def _by_share(run: RunAnalysis) -> bool:
     return _which_parts(run) == PROFILED
 
 
-def _share_of_compute(run: RunAnalysis, loss: LossOfStep) -> str:
+def _share_of_compute(run: RunAnalysis, loss: LossOfStep, ms: str = "") -> str:
+    """`ms`: how long that is, where the other parts are told in ms behind it."""
     which = _which_parts(run)
-    share = f"{percent(loss.compute)} of the {step_named(loss.told_ms, which)} is compute{on_cores_clause(run)}"
+    share = f"{percent(loss.compute)} of the {step_named(loss.told_ms, which)} is compute{ms}{on_cores_clause(run)}"
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
 
 def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
     """Return what is told first where findings say what costs the step."""
     by_share = _by_share(run)
-    share, found = _share_of_compute(run, loss), loss.parts(by_share=by_share)
-    whole = "" if by_share else f", {milliseconds(loss.compute_ms)}"  # in what the other parts are told in, too
-    shares = f"{share}{whole}; {listing(found)}." if found else f"{share}."
+    found = loss.parts(by_share=by_share)
+    # in what the other parts are told in, too
+    share = _share_of_compute(run, loss, f", {milliseconds(loss.compute_ms)}" if found and not by_share else "")
+    shares = f"{share}; {listing(found)}." if found else f"{share}."
     which = _which(run)
     ranks = run.world_size
     lead_of = partial(finding_text.headline_of_all, run.findings, loss.told_ms, ranks, shares, which=which, run=run)
