@@ -115,7 +115,7 @@ def test_the_step_as_run_is_the_jobs_own_and_the_parts_of_another_have_another_n
     assert "compute without recording" in labels
     of_job = interval_of_job(told)
     spread = f" ({milliseconds(of_job.low)} to {milliseconds(of_job.high)})"
-    assert [one for one in labels if "as run" in one] == [f"step as run{spread}"], "one length is the step's"
+    assert [one for one in labels if "as run" in one] == [f"step as run, median{spread}"], "one length is the step's"
     assert f" take {milliseconds(told.replayed_ms.value)} without recording, " in step_of_job(answer)
     assert "contradicts the traces" not in text, "its own length is told once"
     of_compute = [one for one in run_verdict(answer).sentences if "is compute" in one]
