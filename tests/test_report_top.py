@@ -348,7 +348,10 @@ def test_a_page_says_what_the_colours_of_its_cards_mean(tmp_path: Path) -> None:
     colours = {one.colour: one.label for one in page_of(data).colours}
     assert colours["var(--poor)"] == "below 70% scaling efficiency" and len(colours) == 2
     alone = page_of(data_of(write_run(tmp_path / "run", 4), replayed(50.0, BUCKETS)))
-    assert all("of the step is lost" in one.label for one in alone.colours) and alone.colours
+    own = alone.cards[0].verdict.level
+    assert [one.colour for one in alone.colours] == ["var(--good)", "var(--fair)", "var(--poor)"], "the whole scale"
+    (said,) = (one for one in alone.colours if "of the step is lost" in one.label)
+    assert said.colour == f"var(--{own})"
     assert "Colour of a card's left edge:" in render(alone)
 
 
