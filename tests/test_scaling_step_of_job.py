@@ -26,7 +26,13 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.as_run.of_job import FAR, interval_of_job, is_step_of_job, tell_step_of_job
+from scalescope.scaling.as_run.of_job import (
+    FAR,
+    interval_of_job,
+    is_of_other_length,
+    is_step_of_job,
+    tell_step_of_job,
+)
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.as_run.untraced_step import Untraced
@@ -188,6 +194,10 @@ def test_the_figure_of_a_page_is_as_long_as_the_step_of_its_sentence(times: floa
     told = milliseconds(answer.as_run.step_ms or 0.0)
     assert f"{card.figures[0].value} {card.figures[0].unit}" == told
     assert card.bars is not None and {one.value for one in card.bars.bars} == {told}
+    if not is_of_other_length(answer.as_run):  # *exposed wait 100.5 ms* was drawn, and 100.7 told
+        (parts,) = (one for one in card.verdict.sentences if "step is compute, " in one)
+        shown = [one.label.rsplit(" ", 2) for one in card.bars.legend]
+        assert sum(f"{ms} ms {name}" in parts or f"compute, {ms} ms" in parts for name, ms, _ in shown) >= 2, parts
     parts_ms = milliseconds(answer.as_run.replayed_ms.value)
     assert as_run_title(answer).startswith("Where a profiled step goes") is (parts_ms != told)
 

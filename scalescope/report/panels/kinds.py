@@ -43,7 +43,7 @@ def kind_panels(data: ReportData) -> list[Panel]:
         panels.append(
             Panel(
                 f"kinds-{name}",
-                f"{name}: kinds of kernels",
+                f"{name}: kinds of {'operators' if runs[-1].activity == 'cpu' else 'kernels'}",
                 kind_sentence(runs[-1], told[-1]),
                 stacked(tables) or Table([], []),
                 [charts.kinds(rows, labels, kinds)] if charts else [],

@@ -1,10 +1,19 @@
 """Rank by rank: the partition of the mean step, and who waits in which step."""
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from scalescope.report.as_run.recording import as_run_sentence, as_run_table
-from scalescope.report.as_run.shown import as_profiled, differs, is_shown_alone, name_of_step, reads_otherwise
+from scalescope.report.as_run.shown import (
+    OTHER_STEPS,
+    as_profiled,
+    differs,
+    is_shown_alone,
+    name_of_step,
+    reads_otherwise,
+    shown_step,
+)
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
@@ -36,11 +45,13 @@ def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
             for rank in run.ranks:
                 if len(labels) >= _MOST_BARS:
                     break
-                label = f"{title} · rank {rank.rank}"
+                # of one run the ranks alone: labels have little room, and their ends tell them apart
+                own = f"rank {rank.rank}" if len(runs) == 1 else f"{title} · rank {rank.rank}"
+                label = f"{own}, {_PROFILED}" if rank.rank in as_run else own
                 labels.append(label)
                 rows += _bar(label, rank, max(rank.steps, 1))
                 if rank.rank in as_run:
-                    labels.append(f"{label}, {name_of_step(run)}")
+                    labels.append(f"{own}, {name_of_step(run)}")
                     rows += _bar(labels[-1], as_run[rank.rank], 1)
         if not rows:
             continue
@@ -188,6 +199,9 @@ def _partition_sentence(run: RunAnalysis) -> str:
     which = f" {name_of_step(run)}" if alone else as_profiled(run)
     if alone and reads_otherwise(run):  # the step as run has another length, which is told first
         whole, which = f"profiled {whole}", " without recording"
+    own = [one.window_ms for one in shown_step(run)] if not alone and run.steps_by is not None else []
+    if own and not differs(run) and abs(statistics.fmean(own) - window) > OTHER_STEPS * window:
+        which = ", all profiled ones counted,"  # other sentences are of those that a next one bounds
     text = (
         f"A mean {whole}{which} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
         f"{percent(compute / window if window else 0)} compute, {milliseconds(compute)}{on_cores_clause(run)}"

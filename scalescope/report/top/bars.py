@@ -15,6 +15,7 @@ from scalescope.report.as_run.shown import (
     name_of_step,
     named_length_ms,
     shown_efficiency,
+    shown_step,
     step_of_job,
 )
 from scalescope.report.drawing import parts
@@ -279,10 +280,9 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
     profiled = [a_step(one, max(one.steps, 1)) for one in run.ranks]
     if run.steps_by is None:
         return [(_label(where, "all that was recorded"), profiled)]
-    if _is_as_profiled(run):
-        return [(_label(where, "as profiled and as run"), profiled)]
-    if not differs(run):
-        return _as_profiled(run, where)
+    if not differs(run):  # those that sentences are of, a figure of one length above
+        which = "as profiled and as run" if _is_as_profiled(run) else "as profiled"
+        return [(_label(where, which), shown_step(run) or profiled)]
     if is_shown_alone(run):
         return [(_label(where, name_of_step(run)), step_as_run(run)[1])]
     likely = "as run, likely" if is_likely(run) else "as run"

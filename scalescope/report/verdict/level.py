@@ -39,8 +39,9 @@ class LossOfStep:
         return self.step_ms - self.compute_ms
 
     def in_words(self, ms: float, *, by_share: bool) -> str:
-        """Return so much of the step in ms; in per cent, where its length is another than the one that is told."""
-        return percent(ms / self.step_ms if self.step_ms else 0.0) if by_share else milliseconds(ms)
+        """Return so much of the step in ms of the one that is told, as drawn; in per cent, where that is another."""
+        share = ms / self.step_ms if self.step_ms else 0.0
+        return percent(share) if by_share else milliseconds(share * self.told_ms)
 
     def parts(self, *, by_share: bool = False) -> list[str]:
         """Return what of it is worth saying, in words."""

@@ -225,8 +225,8 @@ def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
     """Return what is told first where findings say what costs the step."""
     by_share = _by_share(run)
     found = loss.parts(by_share=by_share)
-    # in what the other parts are told in, too
-    share = _share_of_compute(run, loss, f", {milliseconds(loss.compute_ms)}" if found and not by_share else "")
+    in_ms = f", {loss.in_words(loss.compute_ms, by_share=False)}"  # as the other parts are told
+    share = _share_of_compute(run, loss, in_ms if found and not by_share else "")
     shares = f"{share}; {listing(found)}." if found else f"{share}."
     which = _which(run)
     ranks = run.world_size
