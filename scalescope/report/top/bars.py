@@ -12,6 +12,7 @@ from scalescope.report.as_run.shown import (
     differs_by_noise,
     is_likely,
     is_shown_alone,
+    is_shown_as_profiled,
     name_of_step,
     named_length_ms,
     shown_efficiency,
@@ -282,7 +283,7 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
         return [(_label(where, "all that was recorded"), profiled)]
     if not differs(run):  # those that sentences are of, a figure of one length above
         which = "as profiled and as run" if _is_as_profiled(run) else "as profiled"
-        return [(_label(where, which), shown_step(run) or profiled)]
+        return [(_label(where, which), (is_shown_as_profiled(run) and shown_step(run)) or profiled)]
     if is_shown_alone(run):
         return [(_label(where, name_of_step(run)), step_as_run(run)[1])]
     likely = "as run, likely" if is_likely(run) else "as run"
