@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from scalescope.report.compare.sentences import verdict_sentences
+from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict.notes import throughput_sentences
+from scalescope.scaling.answer import AsRun
 from scalescope.scaling.answer_steps import LongSteps
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.gate import judge, parse
@@ -140,17 +142,28 @@ def test_samples_a_second_are_of_the_mean_step_where_it_is_not_the_median() -> N
     run.recurring = run.step_times.long_steps = run.throughput.tokens_per_s = run.throughput.mfu = None
     run.step_times.measured_step_ms, run.throughput.samples_per_s = 88.9, 360.1
     run.step_times.measured_mean_ms = 101.0
-    assert throughput_sentences(run) == ["It does 317.0 samples/s over all steady steps, and 360.1 in a typical one."]
+    told = "It does 317.0 samples/s over all steady steps (101.0 ms each, in the mean), and 360.1 in a typical one"
+    assert throughput_sentences(run) == [f"{told} (88.9 ms)."]
+    shown = [(one.label, one.value) for one in _run_figures(run) if "throughput" in one.label]
+    assert shown == [("throughput over all steady steps", "317.0")], "as a terminal has it"
     long = LongSteps(count=8, each_ms=95.0, ms=28.2, low_ms=12.5, high_ms=43.9, mean_step_ms=101.0)
     run.step_times.long_steps = long  # *as run a step takes 143.7 ms*, 69.6 samples/s, and *75.0 in a typical one*
-    assert throughput_sentences(run) == ["It does 317.0 samples/s, long steps included, and 360.1 in a typical one."]
+    told = "It does 317.0 samples/s, long steps included (101.0 ms each, in the mean), and 360.1 in a typical one"
+    assert throughput_sentences(run) == [f"{told} (88.9 ms)."]
+    shown = [(one.label, one.value) for one in _run_figures(run) if "throughput" in one.label]
+    assert shown == [("throughput, long steps included", "317.0")]
     run.step_times.long_steps = replace(long, cause="loading")  # most steps wait, the median one, too
-    told = "It does 317.0 samples/s, long steps included, and 439.7 without what these take longer."
+    told = (
+        "It does 317.0 samples/s, long steps included (101.0 ms each, in the mean), and 439.7 without what these take"
+    )
+    told += " longer."
     assert throughput_sentences(run) == [told]
     run.step_times.long_steps = None
     for alike in (91.0, None):
         run.step_times.measured_mean_ms = alike
         assert throughput_sentences(run) == ["It does 360.1 samples/s."]
+    run.as_run = AsRun(step_ms=88.9, source="steps")
+    assert throughput_sentences(run) == ["It does 360.1 samples/s, 88.9 ms a step as run."], "whose length it is of"
 
 
 def test_samples_a_second_say_what_was_told_where_a_rank_s_operators_tell_of_a_larger_batch() -> None:

@@ -5,8 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from scalescope.report.of_traces import data_of_traces
-from scalescope.report.panels.advice import advice_panels, causes_of
+from scalescope.report.panels.advice import advice_panels, causes_of, findings_table
 from scalescope.report.text.findings import because, first_sentence, priced, todo
+from scalescope.report.text.of_step import basis_sentence
 from scalescope.report.top.bars import run_bars
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
@@ -116,10 +117,10 @@ def test_a_bar_draws_what_all_steps_tell_of_a_rank_and_not_what_its_profiled_ste
     drawn = run_bars(with_ready_batches(READY))
     assert drawn is not None and {bar.value for bar in drawn.bars} == {"209.5 ms"}
     late, other = drawn.bars[-2:]
-    assert late.stretches[0].label == "rank 1 alone 32%"
-    assert float(late.stretches[0].weight) == pytest.approx(31.8, abs=0.1)
+    assert late.stretches[0].label == "rank 1 alone 31%", "as the sentence has it"
+    assert float(late.stretches[0].weight) == pytest.approx(31.3, abs=0.1)
     (waits,) = (one for one in other.stretches if one.label.startswith("exposed wait"))
-    assert float(waits.weight) == pytest.approx(31.8, abs=0.1), "the other one waits for it meanwhile"
+    assert float(waits.weight) == pytest.approx(31.3, abs=0.1), "the other one waits for it meanwhile"
     for bar in drawn.bars:
         assert sum(float(one.weight) for one in bar.stretches) == pytest.approx(100, abs=0.5)
     assert "by all 25 steps" in drawn.title and "cut by its shares of the profiled steps" in drawn.title
@@ -133,11 +134,18 @@ def test_a_bar_whose_profiled_steps_show_what_all_steps_tell_is_cut_by_their_sha
 
 
 def test_a_mean_step_as_long_as_the_step_as_run_has_no_second_length() -> None:
-    """209.5 ms as run, 206.3 in the mean, 175.9 without recording, 182.4 with it: four lengths of one step."""
-    run = with_ready_batches(READY)
+    """209.5 ms as run, 206.3 in the mean, 175.9 without recording, 182.4 with it: four lengths of one step; and *31.8%
+    of the mean step*, without its length, was a share of nothing that was told.
+    """
+    other = replace(READY, code="host_stall", ms=10.0, low_ms=9.0, high_ms=11.0, fraction=10.0 / 175.9)
+    run = with_ready_batches(READY, other)
     told = run_verdict(run)
-    assert "31.8% of the mean step." in told.headline and "206.3" not in told.text
-    assert "31.8% of the mean step" in todo(READY, run)
+    assert "31.3% of the 209.5 ms step." in told.headline and "206.3" not in told.text
+    assert todo(READY, run).endswith(", 31.3%") and todo(other, run).endswith(", 4.8%"), "all are of that one"
+    assert basis_sentence(run, run.findings) == "All shares are of the 209.5 ms step as run."
+    table = findings_table(run)
+    shares = [row[[one.key for one in table.columns].index("fraction")] for row in table.rows]
+    assert shares == [pytest.approx(65.6 / 209.5), pytest.approx(10.0 / 209.5)]
     assert run.as_run is not None
     run.as_run.step_ms = 190.0  # beside which the mean one is another
     run.as_run.low_ms, run.as_run.high_ms = 180.0, 200.0

@@ -241,7 +241,7 @@ def test_a_colour_tells_of_what_recurs_as_of_what_was_found(tmp_path: Path) -> N
         one.idle_launch_ms = one.window_ms - one.compute_ms - parts
     assert leads(run) and run_verdict(run).level == "fair"
     assert meaning("poor", "step").endswith(
-        "to the causes that were found, or waiting and idle with hardly a cause known"
+        "to the causes that are listed, or waiting and idle with hardly a cause known"
     )
 
 

@@ -242,7 +242,7 @@ def test_what_rounds_to_nothing_is_no_word() -> None:
         KindRow(kind=kind, calls=calls, ms=ms, share_of_compute=ms / 50.0, beside_communication_ms=0.01)
         for kind, calls, ms in (("matmul", 10.0, 49.9), ("copies and casts", 2.0, 0.1))
     ]
-    assert kind_sentence(run) == "On 2 GPUs compute is 100% matmul."
+    assert kind_sentence(run, run.kinds) == "On 2 GPUs compute is 100% matmul."
 
 
 def test_ranks_on_one_cpu_are_not_several_of_it(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from rich.console import Console
 from scalescope.records.folder import RunFolder
 from scalescope.report.as_run.recording import as_run_sentence, recording_ms
 from scalescope.report.as_run.shown import step_of_job
-from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.numbers import milliseconds, numbers_named, percent
 from scalescope.report.drawing.tables import Cell, Table
 from scalescope.report.panels.advice import findings_table
 from scalescope.report.panels.compute_lines import compute_lines, compute_title
 from scalescope.report.panels.insitu import in_situ_table
-from scalescope.report.panels.kinds import kind_sentence
+from scalescope.report.panels.kinds import kind_panels, kind_sentence
 from scalescope.report.panels.ranks import partition_panels
 from scalescope.report.panels.steps import profiling_panels
 from scalescope.report.replayed import fewer_replayed
@@ -85,7 +85,10 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     assert f"What is told of a profiled step is of {some} steps, which take {milliseconds(without)} " in step_of_job(
         run
     )
-    account = f"Of the {fewer.of} profiled steps {fewer.steps} can be replayed, {milliseconds(fewer.traced_ms)} in the"
+    which = numbers_named(fewer.numbers)
+    assert which, "which they are, is told"
+    of_them = f"Of the {fewer.of} profiled steps {fewer.steps} are told of ({which}), "
+    account = f"{of_them}{milliseconds(fewer.traced_ms)} in the"
     assert as_run_sentence(run).startswith(account), "which a page has, folded"
     unlike = unlike_sentence(run, "2 CPU ranks")
     assert (
@@ -102,7 +105,7 @@ def test_as_profiled_less_what_recording_takes_is_the_step_without_it_and_of_nam
     assert "cut by the shares" in own.title and not [one for one in own.legend if " ms" in one.label]
     by_itself = run_bars(msgspec.structs.replace(run, step_times=None))
     assert f"What is told of a profiled step is of {some} steps" in words(own) and by_itself is not None
-    assert f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed." in words(by_itself)
+    assert f"Parts are those of {some} steps, {which}." in words(by_itself)
 
 
 def test_bars_tables_and_growths_as_profiled_are_of_all_profiled_steps(folder: Path, run: RunAnalysis) -> None:
@@ -119,14 +122,18 @@ def test_bars_tables_and_growths_as_profiled_are_of_all_profiled_steps(folder: P
     assert "Bars are means of all profiled steps." in words(untimed)
     (panel,) = partition_panels(read_report_data(RunFolder(folder)), legends=False)
     assert "without recording" in panel.sentence
-    assert panel.sentence.endswith("The table is of all steps as profiled, recording included.")
+    assert panel.sentence.endswith("without recording, and all steps as profiled, recording included.")
+    at = {column.key: place for place, column in enumerate(panel.table.columns)}
+    told = [row for row in panel.table.rows if row[at["of"]] == "without recording"]
+    assert [row[at["window_ms"]] for row in told] == [one.window_ms for one in step_as_run(run)[1]], "as on a terminal"
+    assert sorted(float(str(row[at["window_ms"]])) for row in panel.table.rows if row not in told) == sorted(lengths)
     both = series_bars([msgspec.structs.replace(run, world_size=4), run])
     assert both is not None and words(both).count("What is told of a profiled step is of ") == 2, (
-        "each of those that can be replayed"
+        "each of those that are told of"
     )
 
 
-def test_kinds_of_compute_add_up_to_the_compute_of_the_table_above_them(run: RunAnalysis) -> None:
+def test_kinds_of_compute_add_up_to_the_compute_of_the_table_above_them(folder: Path, run: RunAnalysis) -> None:
     """Kinds of 139 ms a step stood below a table of 78 ms of compute: what recording costs an operator was in them."""
     assert run.as_run is not None and run.as_run.kinds
     _, ranks = step_as_run(run)
@@ -138,10 +145,16 @@ def test_kinds_of_compute_add_up_to_the_compute_of_the_table_above_them(run: Run
         f"{percent(largest.ms / compute, 0)} {largest.kind}, {milliseconds(largest.ms)} a step"
     )
     assert compute_title(run) == "What the compute is"
+    # … and a page has those: *81% convolution, 157.6 ms* stood on the terminal, and *79%, 174.4 ms* on the page
+    (panel,) = kind_panels(read_report_data(RunFolder(folder)))
+    columns = [one.key for one in panel.table.columns]
+    shown_ms = {row[columns.index("kind")]: row[columns.index("ms_a_step")] for row in panel.table.rows}
+    assert shown_ms == {row.kind: row.ms for row in run.as_run.kinds}
+    assert f" compute without recording is {percent(largest.ms / compute, 0)} {largest.kind}" in panel.sentence
     # an answer that was written before holds them as profiled alone, and says so; so does a page's panel
     run.as_run.kinds = []
     assert "What the compute is, as profiled, recording included\n" in shown(run)
-    assert " compute as profiled is " in kind_sentence(run)
+    assert " compute as profiled is " in kind_sentence(run, run.kinds)
 
 
 def test_the_same_operators_are_called_as_often_without_recording(run: RunAnalysis) -> None:

@@ -12,11 +12,14 @@ from rich.console import Console
 
 from scalescope.records.rows import SweepRow
 from scalescope.report.as_run.recording import partition_title
+from scalescope.report.as_run.shown import shown_step
+from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.drawing.parts import zero_line
 from scalescope.report.drawing.tables import Column, Table
 from scalescope.report.terminal.run import print_run
 from scalescope.report.terminal.study import print_study
 from scalescope.report.terminal.sweep import print_sweep
+from scalescope.report.top.bars import run_bars
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import partition_table, waterfall_table
 from scalescope.scaling.answer import AsRun, Replay
@@ -94,6 +97,10 @@ def test_a_table_of_profiled_steps_says_so_where_the_sentence_is_of_the_step_as_
     for rank in run.ranks:  # a last step that no next one bounds is longer
         rank.window_ms *= 1.2
     assert partition_title(run) == "Where a profiled step goes, in the mean of all of them, a rank"
+    spoken, whole = (sum(one.window_ms / steps for one, steps in ranks) / len(run.ranks) for ranks in (
+        [(one, 1) for one in shown_step(run)], [(one, one.steps) for one in run.ranks]))  # fmt: skip
+    drawn = run_bars(run)
+    assert drawn is not None and drawn.bars[0].value == milliseconds(spoken) != milliseconds(whole), "as sentences have"
     run.steps_by = None
     assert partition_title(run) == "What was recorded, a rank"
 

@@ -17,8 +17,10 @@ from scalescope.report.panels.advice import causes_of
 from scalescope.report.report_data import ReportData, read_report_data
 from scalescope.report.terminal.verdicts import print_findings
 from scalescope.report.text.late.rank import late_rank
+from scalescope.report.text.listed import listed
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.top.colours import meaning
+from scalescope.report.verdict.level import left_of_step, loss_of
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import run_label
 from scalescope.scaling.answer import AsRun, Quality, Replay, RunAnalysis
@@ -186,7 +188,9 @@ def test_a_bar_of_other_steps_than_the_sentence_says_so() -> None:
     assert drawn is not None and run.replay is not None and "not replay" not in words(drawn)
     run.replay = msgspec.structs.replace(run.replay, traced_ms=run.replay.traced_ms / 2)
     drawn = run_bars(run)
-    assert drawn is not None and "What is said as run is of the steps that can be replayed, 33.9 ms" in words(drawn)
+    assert drawn is not None and "What is said as run is of the steps whose end a next one tells, 33.9 ms" in words(
+        drawn
+    )
 
 
 def test_a_series_has_a_bar_a_rank_count_and_few_of_many() -> None:
@@ -344,7 +348,10 @@ def test_a_page_says_what_the_colours_of_its_cards_mean(tmp_path: Path) -> None:
     colours = {one.colour: one.label for one in page_of(data).colours}
     assert colours["var(--poor)"] == "below 70% scaling efficiency" and len(colours) == 2
     alone = page_of(data_of(write_run(tmp_path / "run", 4), replayed(50.0, BUCKETS)))
-    assert all("of the step is lost" in one.label for one in alone.colours) and alone.colours
+    own = alone.cards[0].verdict.level
+    assert [one.colour for one in alone.colours] == ["var(--good)", "var(--fair)", "var(--poor)"], "the whole scale"
+    (said,) = (one for one in alone.colours if "of the step is lost" in one.label)
+    assert said.colour == f"var(--{own})"
     assert "Colour of a card's left edge:" in render(alone)
 
 
@@ -373,3 +380,17 @@ def test_an_edge_is_green_only_where_little_of_the_step_is_lost_beside_what_was_
         verdict = run_verdict(run)
         assert verdict.level == level, (lost, verdict)
         assert meaning("good", "step").startswith("up to 10%") and meaning("fair", "step").startswith("more than 10%")
+
+
+def test_an_edge_goes_by_the_causes_that_are_listed() -> None:
+    """A red edge, *more than 30% of the step is lost to the causes that were found*, stood beside causes of 26%: what
+    hosts do between operators counted, as little as any eager step has, which is not listed.
+    """
+    run = run_answer("r", 2)
+    run.activity = "cpu"
+    loss = loss_of(run)
+    sure = msgspec.structs.replace(BUCKETS, ms=0.26 * loss.step_ms, low_ms=0.2 * loss.step_ms, fraction=0.26)
+    launching = msgspec.structs.replace(LAUNCHING, ms=0.06 * loss.step_ms, low_ms=0.05 * loss.step_ms, fraction=0.06)
+    run.findings = [sure, launching]
+    assert [one.code for one in listed(run)] == [sure.code]
+    assert left_of_step(run, loss, 0.0) == pytest.approx(0.74)

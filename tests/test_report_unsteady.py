@@ -351,7 +351,7 @@ def test_each_step_length_is_told_once_and_as_what_it_is(tmp_path: Path) -> None
     assert "Recording costs" not in as_run_sentence(even)
     assert as_run_sentence(even).startswith("As run a step takes 50.0 ms, ")
     print_run(even, Console(file=(shown := StringIO()), width=400))
-    assert "is of the steps that can be replayed, 40.0 ms as profiled" in shown.getvalue()
+    assert "is of the steps whose end a next one tells, 40.0 ms as profiled" in shown.getvalue()
     late = Finding(code="data_loading", rank=1, ms=90.0, low_ms=80.0, high_ms=95.0, backed="measured",
                    evidence=(EvidenceRow(kind="figure", name=STEADY_STEPS, ms=100.0),))  # fmt: skip
     even.findings = [late]

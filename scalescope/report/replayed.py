@@ -1,4 +1,4 @@
-"""Of which profiled steps it is that a step is told without recording: those that can be replayed, not a window's last.
+"""Of which profiled steps it is that a step is told without recording: those whose end a next one tells.
 
 Tables, bars and growths as profiled are of all of them, so both are never told without saying which is which.
 """
@@ -6,7 +6,7 @@ Tables, bars and growths as profiled are of all of them, so both are never told 
 from dataclasses import dataclass
 
 from scalescope.records.console import counted
-from scalescope.report.drawing.numbers import milliseconds, ordinal
+from scalescope.report.drawing.numbers import milliseconds, numbers_named, ordinal
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.records.record import MOST_STEPS
 from scalescope.scaling.verdicts.step_rows.doubt import longer_for_long_ones_ms, told_numbers, told_steps
@@ -19,16 +19,23 @@ class Replayed:
     steps: int
     of: int
     traced_ms: float
-    first: bool = False  # they are the first of the profiled ones
+    numbers: tuple[int, ...] = ()  # which of the profiled ones they are, where that is known
+    first: bool = False  # they are the first of these
 
     @property
     def why(self) -> str:
-        """Why it is so many, to go behind `of the profiled steps`; "" where it is neither of the usual reasons."""
+        """Why it is so many, to go behind which they are; "" where it is neither of the usual reasons."""
         if self.first and self.steps == self.of - 1:
-            return "the last one is not replayed, which no next one bounds"
+            return "the last only tells where the one before it ends"
         if self.first and self.steps == MOST_STEPS - 1:
-            return f"the first {MOST_STEPS} are replayed, but for the last of these, which no next one bounds"
+            return f"at most {MOST_STEPS} are read, and the last of these only tells where the one before it ends"
         return ""
+
+    @property
+    def of_which(self) -> str:
+        """Of how many of the profiled steps something is, and which: `7 of the 10 profiled steps, 22 to 28`."""
+        which = f", {numbers_named(self.numbers)}" if self.numbers else ""
+        return f"{self.steps} of the {self.of} profiled steps{which}"
 
     @property
     def which(self) -> str:
@@ -39,7 +46,8 @@ class Replayed:
     def length(self) -> str:
         """Which they are, and how long as profiled, to go before what recording takes of that."""
         mean = " in the mean" if self.steps > 1 else ""
-        return f"Of the {self.of} profiled steps {self.steps} can be replayed, {milliseconds(self.traced_ms)}{mean}"
+        which = f" ({numbers_named(self.numbers)})" if self.numbers else ""
+        return f"Of the {self.of} profiled steps {self.steps} are told of{which}, {milliseconds(self.traced_ms)}{mean}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ def fewer_replayed(run: RunAnalysis) -> Replayed | None:
         return None
     numbers = sorted({one.step for one in run.steps})
     first = bool(told.step_numbers) and told.step_numbers == numbers[: told.steps]
-    return Replayed(told.steps, recorded, replay.traced_ms, first)
+    return Replayed(told.steps, recorded, replay.traced_ms, tuple(told.step_numbers), first)
 
 
 def beside_all(run: RunAnalysis, all_ms: float) -> str:

@@ -11,6 +11,7 @@ from scalescope.report.drawing.numbers import (
     figure,
     listing,
     milliseconds,
+    numbers_named,
     ordinal,
     percent,
 )
@@ -89,9 +90,10 @@ def _of_how_many(run: RunAnalysis, fewer: Replayed | None) -> str:
     if fewer is None:
         return ""
     if step_of_job(run):
-        return f" Of the profiled steps {fewer.why}." if fewer.why else ""
+        which = f"are {numbers_named(fewer.numbers)}" if fewer.numbers else f"are {fewer.steps} of {fewer.of}"
+        return f" The profiled steps that figures are of {which}: {fewer.why}." if fewer.why else ""
     why = f": {fewer.why}" if fewer.why else ""
-    return f" Figures are of {fewer.steps} of the {fewer.of} profiled steps{why}."
+    return f" Figures are of {fewer.of_which}{why}."
 
 
 def longer_recorded_sentences(run: RunAnalysis) -> str:

@@ -175,11 +175,12 @@ def unmeasured(run: RunAnalysis) -> str:
         return (
             "What recording takes of a profiled step cannot be measured: recorded steps are "
             f"{milliseconds(-bound.value)} shorter than the job's own ({milliseconds(-bound.high)} to "
-            f"{milliseconds(-bound.low)}), and its terms come to {milliseconds(terms)}"
+            f"{milliseconds(-bound.low)}), and so many operators usually cost {milliseconds(terms)}"
         )
     return (
-        f"What recording takes of a profiled step cannot be measured: it is {milliseconds(bound.value)} by the job's "
-        f"own steps ({milliseconds(bound.low)} to {milliseconds(bound.high)}), for {milliseconds(terms)} by its terms"
+        f"What recording takes of a profiled step cannot be measured: recorded steps are {milliseconds(bound.value)} "
+        f"longer than the job's own ({milliseconds(bound.low)} to {milliseconds(bound.high)}), and so many operators "
+        f"usually cost {milliseconds(terms)}"
     )
 
 
@@ -246,6 +247,7 @@ def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:
     if abs(profiled - traced) <= least * profiled:
         return ""
     return (
-        f"What is said {'as run ' if differs(run) else ''}is of the steps that can be replayed, {milliseconds(traced)} "
-        f"as profiled. {where[:1].upper()}{where[1:]} also has the others, such as a trace's last one."
+        f"What is said {'as run ' if differs(run) else ''}is of the steps whose end a next one tells, "
+        f"{milliseconds(traced)} as profiled. {where[:1].upper()}{where[1:]} also has the others, such as a "
+        "trace's last one."
     )

@@ -152,8 +152,13 @@ def shown_step(run: RunAnalysis) -> list[Split]:
 
 def name_of_shown(run: RunAnalysis) -> str:
     """Return what the step is called that `shown_step` returns, beside one that all of a job's steps tell."""
+    return "as profiled" if is_shown_as_profiled(run) else "without recording"
+
+
+def is_shown_as_profiled(run: RunAnalysis) -> bool:
+    """Tell whether the step that `shown_step` returns is of profiled ones with what recording costs in them."""
     known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
-    return "without recording" if known and shown_step(run) == step_as_run(run)[1] else "as profiled"
+    return not known or shown_step(run) != step_as_run(run)[1]
 
 
 def is_likely(run: RunAnalysis) -> bool:

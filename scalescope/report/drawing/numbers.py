@@ -1,6 +1,7 @@
 """Figures as text: one way to write a duration, a share, a size and a rate, everywhere."""
 
 import math
+import re
 from collections.abc import Sequence
 
 from scalescope.records.statistics import decimals, digits_of
@@ -103,6 +104,11 @@ def rank_list(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {listing(_stretches(ranks))}" if ranks else ""
 
 
+def numbers_named(numbers: Sequence[int]) -> str:
+    """Return numbers in a sentence, such as steps': `22 and 23` or `22 to 28`."""
+    return listing(_stretches(numbers))
+
+
 def rank_numbers(ranks: Sequence[int]) -> str:
     """Return the ranks' numbers alone, as a cell of a table has them: `0, 2` or `0 to 7, 12`."""
     return ", ".join(_stretches(ranks))
@@ -128,9 +134,12 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
+_NAME_OF_CODE = re.compile(r"\w*(::|_|\.\w)")
+
+
 def capitalized(text: str) -> str:
-    """Return a text with its first letter large; the rest as it is."""
-    return text[:1].upper() + text[1:]
+    """Return a text with its first letter large; the rest as it is. A name of code is no word: `aten::sort` stays."""
+    return text if _NAME_OF_CODE.match(text) else text[:1].upper() + text[1:]
 
 
 def _digits(value: float) -> int:

@@ -208,11 +208,10 @@ def _advice_panel(answer: RunAnalysis, data: ReportData, doubt: str, *, unsteady
     replay = answer.replay
     assert replay is not None
     # by how much, and not how long: the step that the first sentence speaks of may be another than the replayed ones
-    longer = "longer" if replay.error >= 0 else "shorter"
-    held = (
-        "the profiled steps, put together again from what each thing waits for, come out "
-        f"{percent(abs(replay.error), 2)} {longer} than they were."
-    )
+    off = percent(abs(replay.error), 2)
+    than = f"{off} {'longer' if replay.error >= 0 else 'shorter'} than they were"
+    than = "as long as they were" if off == percent(0.0, 2) else than
+    held = f"the profiled steps, put together again from what each thing waits for, come out {than}."
     first = finding_text.first_to_do(answer.findings)
     if answer.unpriced is not None:
         told = ""

@@ -98,7 +98,7 @@ def on_cores_clause(run: RunAnalysis) -> str:
     factors, _ = shown_efficiency(run)
     if factors is None or factors.on_cores_at_most is None:
         return ""
-    return f" (waits for cores included: {on_a_core(factors)} is on a core)"
+    return f" (waits for cores included: {on_a_core(factors)} of the step is on a core)"
 
 
 def waits_in_compute(run: RunAnalysis) -> float:

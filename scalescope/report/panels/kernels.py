@@ -1,6 +1,6 @@
 """Kernel by kernel: what takes a step's time, and which kernels are slower on more ranks."""
 
-from scalescope.report.as_run.shown import as_profiled
+from scalescope.report.as_run.shown import as_profiled, is_shown_alone
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
@@ -65,7 +65,7 @@ def _sentence(run: RunAnalysis, before: dict[tuple[str, bool], KernelRow]) -> st
         return f"Communication is all that is among the longest {noun}."
     first = compute[0]
     share = sum(row.share_of_compute or 0.0 for row in compute[:5])
-    text = f"{_in_prose(first.name)} takes the most compute, {milliseconds(first.ms)} a step{as_profiled(run)}"
+    text = f"{_in_prose(first.name)} takes the most compute, {milliseconds(first.ms)} a step{_of_which(run)}"
     if len(compute) > 5:
         text += f"; the five longest {noun} are {percent(share, 0)} of it"
     grown = [(row.ms - there.ms, row, there) for row in compute if (there := before.get((row.name, False)))]
@@ -76,6 +76,11 @@ def _sentence(run: RunAnalysis, before: dict[tuple[str, bool], KernelRow]) -> st
         return f"{text}. None of them is slower than in the smallest run."
     what = "It" if row is first else _in_prose(row.name)
     return f"{text}. {what} grew the most, from {milliseconds(there.ms)} to {milliseconds(row.ms)}."
+
+
+def _of_which(run: RunAnalysis) -> str:
+    """Return of which steps the kernels are, where the kinds above are of others."""
+    return ", recording included, in all profiled steps" if is_shown_alone(run) else as_profiled(run)
 
 
 def _in_prose(name: str) -> str:

@@ -1,5 +1,7 @@
 """Kernel kinds: what a step's compute consists of, and which kinds grew with the ranks, with what ran beside them."""
 
+from collections.abc import Sequence
+
 from scalescope.report.as_run.shown import as_profiled
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, milliseconds, percent
@@ -10,6 +12,7 @@ from scalescope.report.report_data import ReportData
 from scalescope.report.views import activities, devices, points_of
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import KindRow
+from scalescope.scaling.as_run.of_job import kinds_of_step
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
 
@@ -27,20 +30,22 @@ def kind_panels(data: ReportData) -> list[Panel]:
         if not runs:
             continue
         labels = labels_of(runs)
-        kinds = list(dict.fromkeys(row.kind for run in runs for row in run.kinds if row.kind != COMMUNICATION))
+        of_step = all(kinds_of_step(run) is not run.kinds for run in runs)  # runs of one drawing are told alike
+        told = [kinds_of_step(run) if of_step else run.kinds for run in runs]
+        kinds = list(dict.fromkeys(row.kind for own in told for row in own if row.kind != COMMUNICATION))
         rows = [
             {"label": label, "part": row.kind, "order": kinds.index(row.kind), "ms": row.ms,
              "share": row.share_of_compute or 0.0}
-            for run, label in zip(runs, labels, strict=True) for row in run.kinds if row.kind != COMMUNICATION
+            for own, label in zip(told, labels, strict=True) for row in own if row.kind != COMMUNICATION
         ]  # fmt: skip
+        tables = [of_run(kinds_table(own), label) for own, label in zip(told, labels, strict=True)]
         charts = drawing()
         panels.append(
             Panel(
                 f"kinds-{name}",
-                f"{name}: kinds of kernels",
-                kind_sentence(runs[-1]),
-                stacked([of_run(kinds_table(run), title) for run, title in zip(runs, labels, strict=True)])
-                or Table([], []),
+                f"{name}: kinds of {'operators' if runs[-1].activity == 'cpu' else 'kernels'}",
+                kind_sentence(runs[-1], told[-1]),
+                stacked(tables) or Table([], []),
                 [charts.kinds(rows, labels, kinds)] if charts else [],
                 subject=name,
             )
@@ -48,12 +53,14 @@ def kind_panels(data: ReportData) -> list[Panel]:
     return panels
 
 
-def kind_sentence(run: RunAnalysis) -> str:
-    """Return what the compute of a run consists of, in words."""
-    compute = sorted((row for row in run.kinds if row.kind != COMMUNICATION), key=lambda row: -row.ms)
+def kind_sentence(run: RunAnalysis, kinds: Sequence[KindRow]) -> str:
+    """Return what the compute of a run's step consists of, in words: the kinds that a terminal tells, or all profiled
+    ones."""
+    compute = sorted((row for row in kinds if row.kind != COMMUNICATION), key=lambda row: -row.ms)
+    which = as_profiled(run) if kinds is run.kinds else " without recording"
     told = [row for row in compute[:4] if (row.share_of_compute or 0.0) >= _A_WORD] or compute[:1]
     shown = [f"{percent(row.share_of_compute or 0.0, 0)} {row.kind}" for row in told]
-    text = f"On {devices(run.world_size, run.activity)} compute{as_profiled(run)} is {listing(shown)}"
+    text = f"On {devices(run.world_size, run.activity)} compute{which} is {listing(shown)}"
     concurrent = sum(row.beside_communication_ms or 0.0 for row in compute)
     whole = sum(row.ms for row in compute)
     if concurrent >= _A_WORD * whole > 0:
@@ -61,8 +68,8 @@ def kind_sentence(run: RunAnalysis) -> str:
     return f"{text}."
 
 
-def kinds_table(run: RunAnalysis) -> Table:
-    """One row a kind of kernel on the mean rank, then one for communication."""
+def kinds_table(kinds: Sequence[KindRow]) -> Table:
+    """One row a kind of kernel on the mean rank, then one for communication, as profiled."""
     columns = [
         Column("kind", "kind"),
         Column("calls_a_step", "calls a step", digits=1),
@@ -80,7 +87,7 @@ def kinds_table(run: RunAnalysis) -> Table:
         "share_of_compute": "communication is no part of the compute; it may run under it",
         "beside_ms": "communication itself",
     }
-    return Table(columns, [cells(row) for row in run.kinds], reasons)
+    return Table(columns, [cells(row) for row in kinds], reasons)
 
 
 def inflation_panels(study: StudyAnalysis, runs: list[RunAnalysis]) -> list[Panel]:

@@ -1,14 +1,23 @@
 """Rank by rank: the partition of the mean step, and who waits in which step."""
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from scalescope.report.as_run.recording import as_run_sentence
-from scalescope.report.as_run.shown import as_profiled, differs, is_shown_alone, name_of_step, reads_otherwise
+from scalescope.report.as_run.recording import as_run_sentence, as_run_table
+from scalescope.report.as_run.shown import (
+    OTHER_STEPS,
+    as_profiled,
+    differs,
+    is_shown_alone,
+    name_of_step,
+    reads_otherwise,
+    shown_step,
+)
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
-from scalescope.report.drawing.tables import Table, stacked
+from scalescope.report.drawing.tables import Cell, Column, Table, stacked
 from scalescope.report.panels.compute_lines import on_cores_clause, waits_line
 from scalescope.report.replayed import fewer_replayed
 from scalescope.report.report_data import ReportData
@@ -19,6 +28,8 @@ from scalescope.scaling.as_run.step import step_as_run
 
 _MOST_BARS = 160  # ranks in one chart
 _MOST_CELLS = 6_000  # rank × step
+#: Which steps a row of the table is of.
+_WITHOUT, _PROFILED = "without recording", "as profiled"
 _ALARM = 0.05  # of a step waited: full colour
 
 
@@ -34,18 +45,20 @@ def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
             for rank in run.ranks:
                 if len(labels) >= _MOST_BARS:
                     break
-                label = f"{title} · rank {rank.rank}"
+                # of one run the ranks alone: labels have little room, and their ends tell them apart
+                own = f"rank {rank.rank}" if len(runs) == 1 else f"{title} · rank {rank.rank}"
+                label = f"{own}, {_PROFILED}" if rank.rank in as_run else own
                 labels.append(label)
                 rows += _bar(label, rank, max(rank.steps, 1))
                 if rank.rank in as_run:
-                    labels.append(f"{label}, {name_of_step(run)}")
+                    labels.append(f"{own}, {name_of_step(run)}")
                     rows += _bar(labels[-1], as_run[rank.rank], 1)
         if not rows:
             continue
         present = [part for part in parts.ALL if any(row["part"] == part.name and row["ms"] > 0 for row in rows)]
         rows = [row for row in rows if row["part"] in {part.name for part in present}]
         legend = [Key(part.name, f"var({part.variable})", part.meaning) for part in present]
-        table = stacked([of_run(partition_table(run), title) for run, title in zip(runs, labels_of(runs), strict=True)])
+        table = stacked([of_run(one, title) for one, title in zip(_tables(runs), labels_of(runs), strict=True)])
         shades = [(part.name, f"var({part.variable})") for part in present]
         rest = [row for row in rows if row["part"] != present[0].name]
         charts = drawing()
@@ -85,11 +98,36 @@ def _waits_sentence(run: RunAnalysis) -> str:
 
 
 def _of_table(runs: Sequence[RunAnalysis]) -> str:
-    """Return that the table is as profiled, where the sentence before it is of a step without recording; else ""."""
+    """Return of which steps the table is, where the sentence before it is of a step without recording; else ""."""
     if not is_shown_alone(runs[-1]):
         return ""
     fewer = any(fewer_replayed(run) is not None for run in runs)
-    return f"The table is of{' all' if fewer else ''} steps as profiled, recording included."
+    return (
+        f"The table has both: those steps without recording, and{' all' if fewer else ''} steps as profiled, recording "
+        "included."
+    )
+
+
+def _tables(runs: Sequence[RunAnalysis]) -> list[Table]:
+    """Return each run's partition: as profiled; where a step without recording is told of any, that one before it, as a
+    terminal has it, and which each row is of."""
+    if not any(map(is_shown_alone, runs)):
+        return [partition_table(run) for run in runs]
+    tables = []
+    for run in runs:
+        whole = partition_table(run)
+        at = {column.key: place for place, column in enumerate(whole.columns)}
+        own = as_run_table(run) if is_shown_alone(run) else Table(whole.columns, [])
+        rows: list[list[Cell]] = []
+        for row in own.rows:
+            known = {column.key: cell for column, cell in zip(own.columns, row, strict=True)}
+            known["steps"] = run.as_run.steps if run.as_run is not None else None
+            rows.append([_WITHOUT, *(known.get(key) for key in at)])
+        rows += [[_PROFILED, *row] for row in whole.rows]
+        reasons = whole.reasons | dict.fromkeys(("communication_ms", "before_window_ms"), "told as profiled alone")
+        reasons["overlap_fraction"] = f"{whole.reasons.get('overlap_fraction', '')}, or told as profiled alone"
+        tables.append(Table([Column("of", "which"), *whole.columns], rows, reasons, whole.note))
+    return tables
 
 
 def _bar(label: str, split: Split, steps: int) -> list[dict[str, Any]]:
@@ -161,9 +199,12 @@ def _partition_sentence(run: RunAnalysis) -> str:
     which = f" {name_of_step(run)}" if alone else as_profiled(run)
     if alone and reads_otherwise(run):  # the step as run has another length, which is told first
         whole, which = f"profiled {whole}", " without recording"
+    own = [one.window_ms for one in shown_step(run)] if not alone and run.steps_by is not None else []
+    if own and not differs(run) and abs(statistics.fmean(own) - window) > OTHER_STEPS * window:
+        which = ", all profiled ones counted,"  # other sentences are of those that a next one bounds
     text = (
         f"A mean {whole}{which} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
-        f"{percent(compute / window if window else 0)} compute{on_cores_clause(run)}"
+        f"{percent(compute / window if window else 0)} compute, {milliseconds(compute)}{on_cores_clause(run)}"
     )
     if means[worst] <= 0:
         return f"{text}, and nothing else."

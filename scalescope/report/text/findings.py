@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalescope.report.drawing.numbers import about, capitalized, milliseconds, percent
+from scalescope.report.drawing.numbers import about, capitalized, milliseconds
 from scalescope.report.text.codes.compute import in_double_precision, mostly_compute
 from scalescope.report.text.codes.evidence import beyond_its_cause_ms, is_of_several, rare_steps_of
 from scalescope.report.text.codes.exchanges import bare_communication, exchanged
@@ -22,7 +22,7 @@ from scalescope.report.text.late.together import (
     with_the_others,
 )
 from scalescope.report.text.long import and_then, with_cause
-from scalescope.report.text.of_step import is_told_mean, mean_step, share, shared_step_ms, step_named
+from scalescope.report.text.of_step import of_mean_step, share, shared_step_ms, step_named
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding.codes import ON_THE_DEVICE, TELLS_MORE, Code
 from scalescope.scaling.finding.figures import (
@@ -259,8 +259,7 @@ def headline(
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {step}"
     if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
-        mean = mean_step(steady, known=is_told_mean(run, finding))
-        whole = "a step in the mean" + (f", {percent((finding.ms or 0.0) / steady)} of the {mean}" if steady else "")
+        whole = "a step in the mean" + (f", {of_mean_step(run, finding, steady)}" if steady else "")
     if (rare := rare_steps_of(finding)) is not None:
         return (
             f"{which_are_long(finding, rare)}: {milliseconds(finding.ms)} {whole}. {capitalized(so_few_show(finding))}."

@@ -28,14 +28,19 @@ def step_named(step_ms: float, which: str, *, first: bool = False) -> str:
     return f"{milliseconds(step_ms)} step {which}".rstrip()
 
 
-def mean_step(mean_ms: float, *, known: bool) -> str:
-    """Return `157.8 ms mean step`, or `mean step` where how long that is, is `known` by a length that is told."""
-    return "mean step" if known else f"{milliseconds(mean_ms)} mean step"
+def of_mean_step(run: RunAnalysis | None, finding: Finding, mean_ms: float) -> str:
+    """Return a finding's share of the job's mean step, with that one's length: `47.7% of the 157.8 ms mean step`; of
+    the step as run where the two are as long: `47.8% of the 157.5 ms step`.
+    """
+    own_ms = step_of_mean_ms(run, finding)
+    if own_ms is not None:
+        return f"{percent((finding.ms or 0.0) / own_ms)} of the {milliseconds(own_ms)} step"
+    return f"{percent((finding.ms or 0.0) / mean_ms)} of the {milliseconds(mean_ms)} mean step"
 
 
-def is_told_mean(run: RunAnalysis | None, finding: Finding) -> bool:
-    """Tell whether the mean step that a finding of steady steps is a share of is as long as the step as run, as far as
-    that is known: a second length of one step would be read as another's.
+def step_of_mean_ms(run: RunAnalysis | None, finding: Finding) -> float | None:
+    """Return the step as run, ms, where the mean step that a finding of steady steps is a share of is as long, as far
+    as that is known: a second length of one step would be read as another's. None where it is not.
     """
     told = run.as_run if run is not None else None
     if (
@@ -45,9 +50,10 @@ def is_told_mean(run: RunAnalysis | None, finding: Finding) -> bool:
         or not finding.ms
         or not finding.fraction
     ):
-        return False
+        return None
     mean_ms, step = finding.ms / finding.fraction, interval_of_job(told)
-    return step.low <= mean_ms <= step.high and abs(mean_ms - step.value) <= _AS_LONG * step.value
+    as_long = step.low <= mean_ms <= step.high and abs(mean_ms - step.value) <= _AS_LONG * step.value
+    return step.value if as_long else None
 
 
 def of_step(run: RunAnalysis, finding: Finding) -> str:
@@ -97,7 +103,10 @@ def with_one_basis(run: RunAnalysis, finding: Finding) -> tuple[Finding, str]:
     own_ms = finding.ms / finding.fraction if finding.ms and finding.fraction else None
     if first is None or first.ms is None or not first.fraction or own_ms is None or finding.ms is None:
         return finding, of_step(run, finding)
-    basis_ms, listed = first.ms / first.fraction, {(one.code, one.rank) for one in run.findings}
+    listed = {(one.code, one.rank) for one in run.findings}
+    if (as_run_ms := step_of_mean_ms(run, first)) is not None and (finding.code, finding.rank) in listed:
+        return msgspec.structs.replace(finding, fraction=finding.ms / as_run_ms), ""
+    basis_ms = first.ms / first.fraction
     if abs(own_ms - basis_ms) <= SAME * basis_ms or (finding.code, finding.rank) not in listed:
         return finding, of_step(run, finding)
     return msgspec.structs.replace(finding, fraction=finding.ms / basis_ms), of_step(run, first)
@@ -110,7 +119,7 @@ def basis_sentence(run: RunAnalysis, findings: Sequence[Finding]) -> str:
     first = next((one for one in run.findings if one.ms and one.fraction), None)
     if which is None or first is None or not first.ms or not first.fraction:
         return ""
-    length = milliseconds(first.ms / first.fraction)
+    length = milliseconds(step_of_mean_ms(run, first) or first.ms / first.fraction)
     step = f"{length} {which} step" if which in (_MEAN, _MEAN_PROFILED) else f"{length} step {which or 'as run'}"
     return f"All shares are of the {step}."
 
@@ -128,9 +137,7 @@ def share(finding: Finding, run: RunAnalysis | None) -> str:
     told = f", {_shares(based)}"
     if based is not finding or not which or not finding.fraction or finding.ms is None:
         return told
-    if which == _MEAN:
-        return f"{told} of the {mean_step(finding.ms / finding.fraction, known=is_told_mean(run, finding))}"
-    if which == _MEAN_PROFILED:  # it is no length that is told elsewhere
+    if which in (_MEAN, _MEAN_PROFILED):  # it is no length that is told elsewhere
         return f"{told} of the {milliseconds(finding.ms / finding.fraction)} {which} step"
     # the profiled ones are others than the job's own, beside whose length theirs is told
     return f"{told} of the {step_named(finding.ms / finding.fraction, PROFILED if which == _WITHOUT else which)}"

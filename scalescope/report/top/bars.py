@@ -12,9 +12,11 @@ from scalescope.report.as_run.shown import (
     differs_by_noise,
     is_likely,
     is_shown_alone,
+    is_shown_as_profiled,
     name_of_step,
     named_length_ms,
     shown_efficiency,
+    shown_step,
     step_of_job,
 )
 from scalescope.report.drawing import parts
@@ -177,7 +179,7 @@ def _which_steps(runs: Sequence[RunAnalysis], *, profiled: bool) -> str:
         own = statistics.fmean(one.window_ms / max(one.steps, 1) for one in last.ranks)
         beside = beside_all(last, own)
         return f"means of all profiled steps.{f' {beside}' if beside else ''}"
-    return "of the profiled steps that can be replayed, all but a window's last."
+    return "of the profiled steps whose end a next one tells, all but a window's last."
 
 
 def _measured(by_run: Sequence[tuple[RunAnalysis, str, _Given]], *, profiled: bool = False) -> list[str]:
@@ -199,7 +201,7 @@ def _of_others(run: RunAnalysis) -> list[str]:
     told = of_other_steps(run, "the profiled bar", _OTHERS)
     beside = run.step_times is not None and bool(step_of_job(run))  # which says it, and stands behind this
     if is_shown_alone(run) and not beside and (fewer := fewer_replayed(run)) is not None:
-        told = f"Of the {fewer.of} profiled steps it is of the {fewer.steps} that can be replayed."
+        told = f"Parts are those of {fewer.of_which}."
     return [told] if told else []
 
 
@@ -279,10 +281,9 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
     profiled = [a_step(one, max(one.steps, 1)) for one in run.ranks]
     if run.steps_by is None:
         return [(_label(where, "all that was recorded"), profiled)]
-    if _is_as_profiled(run):
-        return [(_label(where, "as profiled and as run"), profiled)]
-    if not differs(run):
-        return _as_profiled(run, where)
+    if not differs(run):  # those that sentences are of, a figure of one length above
+        which = "as profiled and as run" if _is_as_profiled(run) else "as profiled"
+        return [(_label(where, which), (is_shown_as_profiled(run) and shown_step(run)) or profiled)]
     if is_shown_alone(run):
         return [(_label(where, name_of_step(run)), step_as_run(run)[1])]
     likely = "as run, likely" if is_likely(run) else "as run"

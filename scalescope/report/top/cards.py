@@ -16,6 +16,7 @@ from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.text.recurring import is_told, pace
 from scalescope.report.text.scaling.efficiency import efficiency_figure
 from scalescope.report.top.bars import run_bars, series_bars
+from scalescope.report.verdict.notes import of_mean
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import grew_within_noise, in_tokens, of_what, points_of, series_names, waterfall_steps
@@ -114,7 +115,13 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
                 Figure("throughput with the longer steps", rate(value * overall * pace(run.recurring)), unit)
             )
         else:
-            figures.append(Figure(f"throughput{_where(run)}", rate(value * overall), unit))
+            mean = of_mean(run.step_times) if run.step_times is not None and run.growing is None else None
+            label = f"throughput{_where(run)}"
+            if overall != 1.0:
+                label = f"throughput{_where(run)}, long steps included"
+            elif mean is not None:  # as the sentence has it
+                label, overall = "throughput over all steady steps", mean
+            figures.append(Figure(label, rate(value * overall), unit))
     factors, whose = shown_efficiency(run)
     if factors is not None:
         label = f"parallel efficiency {whose.split(',')[0]}".rstrip()
@@ -138,7 +145,8 @@ def _step(run: RunAnalysis) -> list[Figure]:
         if told is not None and told.step_ms == run.step_times.measured_step_ms:  # one figure, and one name for it
             step = interval_of_job(told)
             spread = f" ({milliseconds(step.low)} to {milliseconds(step.high)})" if step.low < step.high else ""
-            return [_length(f"step as run{between_longer_ones(run)}{spread}{_where(run)}", step.value)]
+            which = between_longer_ones(run) or ", median"  # the throughput may be of the mean one
+            return [_length(f"step as run{which}{spread}{_where(run)}", step.value)]
         if run.recurring is not None and is_told(run):
             return [_length("step as run, between the longer ones", run.step_times.measured_step_ms)]
         return [_length(f"step as run, measured{_where(run)}", run.step_times.measured_step_ms)]

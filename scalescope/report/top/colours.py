@@ -13,15 +13,25 @@ _BOUNDS: dict[JudgedBy, tuple[float, float]] = {
     "reference": (GOOD, FAIR),
     "links": (GOOD_LINKS, FAIR_LINKS),
 }
+#: From which share of a step on that is lost an edge has which colour, from well to not.
+_SHARES: dict[Level, str] = {
+    "good": f"up to {percent(1 - GOOD, 0)}",
+    "fair": f"more than {percent(1 - GOOD, 0)}",
+    "poor": f"more than {percent(1 - FAIR, 0)}",
+}
 _UNKNOWN_BESIDE = "not judged: the machine was unsteady, or what differs from the reference may be noise"
 _UNKNOWN = "not judged: the machine was unsteady, or there is nothing to judge it by"
 
 
 def with_colours(cards: Sequence[Card]) -> list[Stretch]:
     """Return what the edges of a page's cards mean: an entry a colour and what is judged, as they come; of cards that
-    nothing is judged of, none."""
-    told = {f"var(--{card.verdict.level})": _meanings(card.verdict.level, cards) for card in cards if card.judged_by}
-    return [Stretch("", colour, "; ".join(meanings)) for colour, meanings in told.items()]
+    nothing is judged of, none. Where all are judged by what a step loses, the other colours' bounds stand beside: that
+    an edge is red, beyond 30%, says little to who does not know what an amber one is.
+    """
+    told = {card.verdict.level: "; ".join(_meanings(card.verdict.level, cards)) for card in cards if card.judged_by}
+    if {card.judged_by for card in cards if card.judged_by} in ({"step"}, {"reference"}) and told.keys() & _SHARES:
+        told = {level: told.get(level, share) for level, share in _SHARES.items()} | told
+    return [Stretch("", f"var(--{level})", meaning) for level, meaning in told.items()]
 
 
 def _meanings(level: Level, cards: Sequence[Card]) -> list[str]:
@@ -36,7 +46,7 @@ def meaning(level: Level, judged_by: JudgedBy) -> str:
     good, fair = _BOUNDS[judged_by]
     if judged_by == "step":  # of which is told how much may be saved
         least, most = percent(1 - good, 0), percent(1 - fair, 0)
-        known = "to the causes that were found, or waiting and idle"
+        known = "to the causes that are listed, or waiting and idle"
         return {
             "good": f"up to {least} of the step is lost, or nothing is wrong",
             "fair": f"more than {least} of the step is lost: {known}",

@@ -45,7 +45,7 @@ _APART = 0.05
 _OF_ITS_HOST: tuple[Code, ...] = ("host_stall", "host_starved", "data_loading")
 
 
-def _of_mean(times: StepTimes) -> float | None:
+def of_mean(times: StepTimes) -> float | None:
     """Return what all steady steps did a second over what the median one does; None where that is as much."""
     if times.measured_step_ms is None or not times.measured_mean_ms:
         return None
@@ -60,7 +60,12 @@ def _without_long(a_second: float, times: StepTimes) -> str:
     waiting = times.long_steps is not None and times.long_steps.cause == "loading"
     if waiting and abs(times.between_long - 1) > _APART:
         return f"{rate(a_second * times.between_long)} without what these take longer"
-    return f"{rate(a_second)} in a typical one"
+    return _typical(a_second, times)
+
+
+def _typical(a_second: float, times: StepTimes) -> str:
+    """Return the throughput of the typical step, and how long that is."""
+    return f"{rate(a_second)} in a typical one ({milliseconds(times.measured_step_ms or 0.0)})"
 
 
 def rare_sentences(run: RunAnalysis) -> list[str]:
@@ -90,9 +95,14 @@ def throughput_sentences(run: RunAnalysis) -> list[str]:
     elif run.recurring is not None and is_told(run):
         text += f" between the longer steps, {rate(pace(run.recurring) * overall)} with them"
     elif times is not None and times.long_steps is not None:
-        text = f"It does {rate(overall)} {unit}/s, long steps included, and {_without_long(a_second, times)}"
-    elif times is not None and (mean := _of_mean(times)) is not None:
-        text = f"It does {rate(a_second * mean)} {unit}/s over all steady steps, and {rate(a_second)} in a typical one"
+        each = f"{milliseconds(times.long_steps.mean_step_ms)} each, in the mean"
+        text = f"It does {rate(overall)} {unit}/s, long steps included ({each}), and {_without_long(a_second, times)}"
+    elif times is not None and (mean := of_mean(times)) is not None:
+        each = f"{milliseconds(times.measured_mean_ms or 0.0)} each, in the mean"
+        of_all = f"It does {rate(a_second * mean)} {unit}/s over all steady steps ({each})"
+        text = f"{of_all}, and {_typical(a_second, times)}"
+    elif times is not None and run.as_run is not None and run.as_run.step_ms == times.measured_step_ms:
+        text += f", {milliseconds(times.measured_step_ms or 0.0)} a step as run"  # which a first sentence need not tell
     text = f"{text}, {percent(done.mfu)} MFU" if done.mfu is not None else text
     return [f"{text}{_by_what_was_told(run)}."]
 

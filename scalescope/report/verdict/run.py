@@ -203,16 +203,30 @@ def _is_beyond_the_job_s(run: RunAnalysis) -> bool:
     return own is not None and any(one.at_least and (one.ms or 0.0) >= own for one in run.findings[:1])
 
 
-def _share_of_compute(run: RunAnalysis, loss: LossOfStep) -> str:
-    # parts that add up to another length are told of the steps that have it
-    which = _which(run) or PROFILED * is_of_other_length(run.as_run)
-    share = f"{percent(loss.compute)} of the {step_named(loss.told_ms, which)} is compute{on_cores_clause(run)}"
+def _which_parts(run: RunAnalysis) -> str:
+    """Return what the step is called that parts are told of: that of those that have their length."""
+    return _which(run) or PROFILED * is_of_other_length(run.as_run)
+
+
+def _by_share(run: RunAnalysis) -> bool:
+    """Tell whether parts are told by their shares alone, as they are drawn: they are of steps of another length than
+    the one that is told."""
+    return _which_parts(run) == PROFILED
+
+
+def _share_of_compute(run: RunAnalysis, loss: LossOfStep, ms: str = "") -> str:
+    """`ms`: how long that is, where the other parts are told in ms behind it."""
+    which = _which_parts(run)
+    share = f"{percent(loss.compute)} of the {step_named(loss.told_ms, which)} is compute{ms}{on_cores_clause(run)}"
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
 
 def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
     """Return what is told first where findings say what costs the step."""
-    share, found = _share_of_compute(run, loss), loss.parts
+    by_share = _by_share(run)
+    found = loss.parts(by_share=by_share)
+    in_ms = f", {loss.in_words(loss.compute_ms, by_share=False)}"  # as the other parts are told
+    share = _share_of_compute(run, loss, in_ms if found and not by_share else "")
     shares = f"{share}; {listing(found)}." if found else f"{share}."
     which = _which(run)
     ranks = run.world_size
@@ -242,11 +256,12 @@ def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
 
 def _by_parts(run: RunAnalysis, loss: LossOfStep, unseen: str) -> _Told:
     """Return what is told first where nothing is found, or where that is little beside what may be `unseen`."""
-    found = loss.parts
+    by_share = _by_share(run)
+    found = loss.parts(by_share=by_share)
     explained = [f"That is {listing(found)}."] if found else []
     beside = [finding_text.line(one, run) for one in run.findings[:1] if one.ms is not None]
     explained += [f"What these traces tell: {one}." for one in beside]
-    rest = unseen or f"{milliseconds(loss.ms)} are not."
+    rest = unseen or f"{loss.in_words(loss.ms, by_share=by_share)} {'is' if by_share else 'are'} not."
     level: Level = "unknown" if unseen else level_of(loss.compute)
     return _Told(level, f"{_share_of_compute(run, loss)}; {rest}", explained)
 

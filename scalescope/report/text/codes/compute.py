@@ -67,6 +67,11 @@ def _launched_alone(finding: Finding) -> str:
     rest = others(finding)
     otherwise = f"it runs {computing(finding)} that {rest} do not"
     if besides is None or not besides.value or besides.calls is None:
+        around, most = row_of(finding, AROUND), first_of(finding, "activity")
+        if around is not None and around.ms is not None and most is not None and most.ms is not None:
+            # one figure: of two side by side nobody knows which of them the cost is to be held against
+            whole = milliseconds(most.ms + around.ms)
+            return f"{most.name} and what its host does around that, {whole} a step, which {rest} do not run"
         return beyond(finding, f"which {rest} do not run", otherwise) + _around(finding)
     launches = f"{besides.calls:,.0f} launch{'es' * (besides.calls != 1)}"
     most = first_of(finding, "activity")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from scalescope.report.text.of_step import with_one_basis
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import a_step, step_as_run
@@ -66,7 +67,7 @@ def late_rank(run: RunAnalysis) -> LateRank | None:
     ms = min(_extra_ms(first), *(one.part_ms(part) for one in own))
     names = tuple(row.name for row in first.evidence if row.kind == "activity") if first.code == "own_work" else ()
     # what it computes longer is not what mending that saves
-    in_all = _in_all(first, ms) if part != "compute" else None
+    in_all = _in_all(with_one_basis(run, first)[0], ms) if part != "compute" else None
     return LateRank(ranks, first.code, part, ms, names, in_all) if ms > 0 else None
 
 
