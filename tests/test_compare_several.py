@@ -71,9 +71,9 @@ def test_causes_are_told_largest_first_and_the_others_beside_the_first(both: Com
         ("other", "element_reads"),
     ]
     first, *more = verdict_sentences(both)
-    assert first.startswith("In both, and not in none, needless collectives cost a step 7.6 ms (")
-    beside = "Beside it, in both alone too, reading one by one costs 6.0 ms (4.8 ms to 7.2 ms)."
-    found = "Found in both alone: reading one by one: 6.0 ms ("
+    assert first.startswith("In “both”, and not in “none”, needless collectives cost a step 7.6 ms (")
+    beside = "Beside it, in “both” alone too, reading one by one costs 6.0 ms (4.8 ms to 7.2 ms)."
+    found = "Found in “both” alone: reading one by one: 6.0 ms ("
     assert beside in more
     assert all(one in summary(both) for one in (beside, found)), "in markdown alike"
     said = [f"{card.verdict.headline} {' '.join(card.verdict.sentences)}" for card in comparison_page(both).cards]
@@ -90,10 +90,13 @@ def test_three_at_most_stand_beside_the_first_and_all_in_the_list(both: Comparis
     assert [one.finding.code for one in beside_lead(several)] == ["element_reads", "data_loading", "copies"]
     told = verdict_sentences(several)
     assert (
-        "Beside it, in both alone too, reading one by one costs 6.0 ms (4.8 ms to 7.2 ms) and loading data" in told[2]
+        "Beside it, in “both” alone too, reading one by one costs 6.0 ms (4.8 ms to 7.2 ms) and loading data" in told[2]
     )
-    assert told[3].startswith("In none, and not in both, exposed copies cost 4.0 ms")
-    assert summary(several).count("Found in both alone: ") == 3 and summary(several).count("Found in none alone: ") == 1
+    assert told[3].startswith("In “none”, and not in “both”, exposed copies cost 4.0 ms")
+    assert (
+        summary(several).count("Found in “both” alone: ") == 3
+        and summary(several).count("Found in “none” alone: ") == 1
+    )
 
 
 def test_the_whole_step_is_told_without_the_first_of_several_causes(both: Comparison) -> None:
@@ -206,7 +209,7 @@ def test_what_evening_out_brings_stands_beside_what_a_rank_with_more_to_do_costs
     calm, more = job(tmp_path / "calm"), job(tmp_path / "more", late)
     found = compared(([calm], [more]), {"calm": NOTHING, "more": [work]})
     costs = f"rank 1 costs a step 12.0 ms (9.6 ms to 14.4 ms; {brings})"
-    assert verdict_sentences(found)[0].startswith(f"In more, and not in calm, {costs}")
+    assert verdict_sentences(found)[0].startswith(f"In “more”, and not in “calm”, {costs}")
     larger = msgspec.structs.replace(found.alone[0], finding=cause("element_reads", 13.0))
     two = msgspec.structs.replace(found, alone=[larger, *found.alone])
     listed = f"rank 1, more work, costs 12.0 ms (9.6 ms to 14.4 ms; {brings})"
@@ -218,7 +221,7 @@ def test_what_evening_out_brings_stands_beside_what_a_rank_with_more_to_do_costs
     assert f"rank 1 costs 12.0 ms (9.6 ms to 14.4 ms; {brings}) of the 74.1 ms step" in run_verdict(run).headline
     back = analyze_against(calm, [more])
     back.lost = [msgspec.structs.replace(one, gone=[work]) for one in back.lost]
-    assert f"in more, and not in calm, {costs}" in gone_clause(back)
+    assert f"in “more”, and not in “calm”, {costs}" in gone_clause(back)
     alone = analyze_alone(more)
     alone.findings = [work]
     assert brings not in run_verdict(alone).headline, "which its advice says right behind it"

@@ -14,7 +14,7 @@ from scalescope.report.compare.parts import (
     WORTH_NAMING,
     because,
     moved,
-    names_of,
+    names_in_words,
     part_name,
     told_change,
 )
@@ -65,7 +65,7 @@ def verdict_sentences(answer: Comparison) -> list[str]:
 
 
 def _told(answer: Comparison) -> list[str]:
-    here, there = names_of(answer)
+    here, there = names_in_words(answer)
     if answer.verdict == "not_comparable":
         return [f"{there} and {here} are not comparable: {answer.notes[0] if answer.notes else answer.reason}"]
     if answer.kind == "sweep":
@@ -312,7 +312,7 @@ def recurring_sentence(answer: Comparison) -> str:
     one = answer.recurring
     if one is None or one.differs:
         return ""
-    return f"{recurring_words(one, *names_of(answer))}, within noise, beside the change of the steps between"
+    return f"{recurring_words(one, *names_in_words(answer))}, within noise, beside the change of the steps between"
 
 
 def _perhaps_other_job(answer: Comparison) -> str:
@@ -370,7 +370,7 @@ def alone_sentences(answer: Comparison) -> list[str]:
 
     What a loop does that stands still at a place is said already, by that place; so is what comes first.
     """
-    here, there = names_of(answer)
+    here, there = names_in_words(answer)
     still = {one.rank for one in answer.gaps}
     lead = leading(answer)
     rest = [one for one in answer.alone if one is not lead]

@@ -1,6 +1,6 @@
 """What is to be known of a run's reference, beside how much longer a step is, in sentences."""
 
-from scalescope.report.drawing.numbers import WIDE, capitalized, listing, milliseconds, rank_names
+from scalescope.report.drawing.numbers import WIDE, capitalized, listing, milliseconds, quoted, rank_names
 from scalescope.report.text.findings import cost, subject, verb
 from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.recurring import recurring_words
@@ -35,7 +35,7 @@ def gone_clause(run: RunAnalysis) -> str:
     if not gone:
         return ""
     told = [f"{subject(one)} {verb(one)} a step {cost(one, even=True)}" for one in gone]
-    return f"in {run.lost[0].reference}, and not in {run.name}, {listing(told)}"
+    return f"in {quoted(run.lost[0].reference)}, and not in {quoted(run.name)}, {listing(told)}"
 
 
 def gone_sentences(run: RunAnalysis, *, own: bool = False) -> list[str]:
@@ -52,7 +52,9 @@ def recurs_beside(run: RunAnalysis) -> str:
     of both has and the other has not, too; "" where they cost as much, or one ran too short to tell. No full stop.
     """
     one = run.lost[0].recurring if run.lost else None
-    return recurring_words(one, run.lost[0].reference, run.name) if one is not None and one.differs else ""
+    return (
+        recurring_words(one, quoted(run.lost[0].reference), quoted(run.name)) if one is not None and one.differs else ""
+    )
 
 
 def recurs_first(run: RunAnalysis) -> bool:
@@ -84,8 +86,8 @@ def figures_sentence(run: RunAnalysis) -> str:
     which = "medians without a profiler" if loss.from_measured_ms is not None else "steps"
     return (
         f"{capitalized(milliseconds(abs(change)))} is what the two {which} differ by, whatever made that, and "
-        f"{milliseconds(cause.ms or 0.0)} what {mine}'s step would be shorter by without that cause alone, as run; "
-        "parts, as in the table, are of profiled steps, recording included."
+        f"{milliseconds(cause.ms or 0.0)} what {quoted(mine)}'s step would be shorter by without that cause alone, as "
+        "run; parts, as in the table, are of profiled steps, recording included."
     )
 
 
@@ -99,6 +101,6 @@ def _of_ranks(run: RunAnalysis) -> str:
     loss, compared = run.lost[0], [one.rank for one in run.lost]
     lacks = rank_names(loss.reference_lacks)
     return (
-        f"{loss.reference} has no trace of {lacks}, of {run.world_size} ranks: who waits for whom is not known there, "
-        f"so waits cannot be compared, and the parts of a step only on {rank_names(compared)}."
+        f"{quoted(loss.reference)} has no trace of {lacks}, of {run.world_size} ranks: who waits for whom is not "
+        f"known there, so waits cannot be compared, and the parts of a step only on {rank_names(compared)}."
     )

@@ -12,6 +12,7 @@ from scalescope.report.drawing.numbers import (
     listing,
     milliseconds,
     percent,
+    quoted,
     rank_names,
 )
 from scalescope.report.drawing.parts import Part
@@ -291,7 +292,7 @@ def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
 def _add_none_such(run: RunAnalysis, told: _Told) -> None:
     """Say of the first cause that a reference has none such, before what is told beside it, which it may well have."""
     # a reference may be several runs: what is said of it fits one and many
-    none_such = f"There is no such cause in {run.lost[0].reference}."
+    none_such = f"There is no such cause in {quoted(run.lost[0].reference)}."
     whole = told.first(none_such) if told.first is not None else f"{told.headline} {none_such}"
     told.headline = f"{whole} {told.besides}".rstrip()
 

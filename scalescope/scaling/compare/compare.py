@@ -76,7 +76,7 @@ def compare(
     gate = [
         msgspec.structs.replace(line, text=f"{member.other}: {line.text}") for member in found for line in member.gate
     ]
-    gate += [GateLine(expression=limit.expression, held=False, text=f"{told}: not measured in {names[1]}")
+    gate += [GateLine(expression=limit.expression, held=False, text=f"{told}: not measured in “{names[1]}”")
              for limit in limits for told in _missing(baseline, pairs)]  # fmt: skip
     return msgspec.structs.replace(
         worst, baseline=names[0], other=names[1], members=found, notes=[*alone, *worst.notes], gate=gate
