@@ -61,7 +61,7 @@ def test_clean_runs_of_one_script_are_not_called_different(sides: dict[str, Meas
     answer = found["clean_9", "clean_10"]
     assert headline(answer) == "“clean_10” cannot be told from “clean_9”: what they differ by is within noise."
     _, whole, *_, what_to_do = verdict_sentences(answer)
-    assert whole.startswith("The whole step: −") and whole.endswith("%), within noise.")
+    assert whole.startswith("The whole step: −") and whole.endswith(" ms), within noise.")
     assert what_to_do == "One run a side cannot tell more: run both again and give all with --baseline and --other."
     assert "one run a side: " in noise_sentence(answer) and len(noise_sentence(answer).split(". ")[0].split()) <= 30
 

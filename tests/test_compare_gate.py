@@ -145,10 +145,11 @@ def test_steps_that_took_longer_for_sure_fail_though_others_may_have_had_the_cor
     assert within.untold and within.text.startswith("+85 % of the step (95%: +43 to +127), as measured; without what")
     assert other_way.untold, "without the waits they may be as much shorter"
     told = verdict_sentences(busy)
-    assert told[0].startswith("In “busy” ranks wait 43.6 ms more of a step for a core")
+    assert told[0].startswith("In “busy” ranks wait, in the mean, 43.6 ms more of a step for a core")
     assert told[1:] == [
-        "The whole step as measured: +50 ms of 58.6 ms (95%: +43.0% to +126.6%), beyond noise.",
-        "Without what ranks waited for cores: +5 ms (95%: −23.9% to +42.5%), within noise.",
+        "The whole step as measured: +50 ms of 58.6 ms (95%: +25 to +74 ms), beyond noise.",
+        "Without what ranks waited for cores: +5 ms (95%: −14 to +25 ms), within noise.",
+        "Steps are told by their medians, and waits by their mean: one less the other is no change of the rest.",
         "Whose cores they had is not told: run both again with the cores to themselves.",
     ]
     alike = msgspec.structs.replace(
@@ -176,9 +177,8 @@ def test_threads_that_are_more_than_the_cores_on_the_side_that_waits_for_them_ar
         return msgspec.structs.replace(busy, environment=differing(sides[0], sides[1]))
 
     told = verdict_sentences(with_threads(2, 16, 2))
-    assert (
-        told[0] == "In “busy” ranks wait 43.6 ms more of a step for a core: 16 threads compute there, and 2 in “calm”."
-    )
+    more = "In “busy” ranks wait, in the mean, 43.6 ms more of a step for a core"
+    assert told[0] == f"{more}: 16 threads compute there, and 2 in “calm”."
     assert told[-1] == "Run both again with as many threads to compare the rest."
     assert "compute_threads 16 (2 there)" in settings_sentence(with_threads(2, 16, 2))
     for room in (with_threads(2, 4, 8), with_threads(16, 2, 2), with_threads(2, 2, 2)):

@@ -165,7 +165,7 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
     wide = msgspec.structs.replace(told(None, late, less), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
     assert verdict_sentences(wide) == [
         "In “after” a step has 0.50 ms more idle (host late) than in “before”.",
-        "The whole step: +1.0 ms of 12.0 ms (95%: −16.7% to +33.3%), within noise.",
+        "The whole step: +1.0 ms of 12.0 ms (95%: −2.0 to +4.0 ms), within noise.",
     ]
     recurring = msgspec.structs.replace(
         wide, recurring=changed(side(validating(10, 100.0)), side(validating(10, 200.0)))

@@ -41,7 +41,7 @@ PART = PartChange(name="idle_launch", change_ms=1.2, low_ms=-4.0, high_ms=6.0, b
 WIDE = Comparison(baseline="calm", other="late", verdict="same", basis="untraced", baseline_ms=44.3, other_ms=49.3,
                   change_ms=5.0, low_ms=-4.3, high_ms=16.3, parts=[PART], noise=ONE_EACH)  # fmt: skip
 ALONE = replace(WIDE, alone=[FoundAlone(side="other", finding=STALL)])
-STEP = "The whole step: +5 ms of 44.3 ms (95%: −9.7% to +36.8%), within noise."
+STEP = "The whole step: +5 ms of 44.3 ms (95%: −4 to +16 ms), within noise."
 AGAIN = "One run a side cannot tell more: run both again and give all with --baseline and --other."
 
 
@@ -106,7 +106,7 @@ def test_the_noise_line_is_short_and_waits_for_cores_are_told_where_sides_differ
     assert waits(11.8, 5.4).endswith(": in “calm” 11.8 ms and in “late” 5.4 ms") and "core" in waits(20.0, 20.0)
     assert "core" in waits(None, 5.4) and "core" not in waits(0.1, 0.4) and "core" not in waits(None, None)
     assert "for a core" not in waits(5.4, 11.8), "which is told beside the step"
-    assert "In “late” ranks wait 6.4 ms more" in " ".join(verdict_sentences(replace(
+    assert "In “late” ranks wait, in the mean, 6.4 ms more" in " ".join(verdict_sentences(replace(
         WIDE, noise=replace(ONE_EACH, other_run_delay_ms=11.8))))  # fmt: skip
     repeats = replace(WIDE, noise=replace(ONE_EACH, unit="repeats", baseline=3, other=2))
     assert "between 3 and 2 repeats" in noise_sentence(repeats) and AGAIN not in verdict_sentences(repeats)
@@ -197,12 +197,16 @@ def test_ranks_that_wait_far_longer_for_cores_are_the_cause_before_what_takes_lo
     told = verdict_sentences(replace(WIDE, verdict=verdict, change_ms=30.0, low_ms=low_ms, high_ms=60.0, parts=[part],
                                      noise=busy))  # fmt: skip
     waits = (
-        "In “late” ranks wait 24.6 ms more of a step for a core, which other processes or the job's own threads have."
+        "In “late” ranks wait, in the mean, 24.6 ms more of a step for a core, which other processes or the job's own "
+        "threads have."
     )
     assert told[{"same": 0, "slower": 1}[verdict]] == waits and told.count(waits) == 1
+    assert told[told.index(waits) + 1 if verdict == "slower" else -2] == (
+        "Steps are told by their medians, and waits by their mean: one less the other is no change of the rest."
+    )
     assert "recurrent layers" not in " ".join(told)
     busier = replace(WIDE, verdict=verdict, change_ms=30.0, low_ms=low_ms, high_ms=60.0, parts=[part], noise=busy)
-    held = "as operators run on meanwhile: 5.4 ms in “calm” and 30.0 ms in “late”, of a step."
+    held = "as operators run on meanwhile: 5.4 ms in “calm” and 30.0 ms in “late”, of a step in the mean."
     assert parts_sentence(busier).endswith(held), "the table says +20 ms of recurrent layers, with nothing beside it"
     assert held in summary(busier)
     assert "for a core" not in parts_sentence(replace(busier, noise=replace(ONE_EACH, other_run_delay_ms=8.0)))
@@ -230,7 +234,7 @@ def test_what_is_left_of_a_sure_change_is_not_told_as_noise() -> None:
 
 def test_a_cause_in_the_job_that_costs_more_than_waits_for_cores_stays_first() -> None:
     busy = replace(ALONE, change_ms=30.0, high_ms=60.0, noise=replace(ONE_EACH, other_run_delay_ms=30.0))
-    assert verdict_sentences(busy)[0].startswith("In “late” ranks wait 24.6 ms more")
+    assert verdict_sentences(busy)[0].startswith("In “late” ranks wait, in the mean, 24.6 ms more")
     assert verdict_sentences(busy)[1].startswith("In “late”, and not in “calm”, rank 1 costs a step")
     dear = replace(STALL, ms=40.0, low_ms=35.0, high_ms=45.0)
     told = verdict_sentences(replace(busy, alone=[FoundAlone(side="other", finding=dear)]))

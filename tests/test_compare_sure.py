@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scalescope.report.compare.parts import part_name
-from scalescope.report.compare.sentences import further, headline, verdict_sentences
+from scalescope.report.compare.sentences import further, headline, kernels_sentence, verdict_sentences
 from scalescope.report.compare.tables import parts_sentence, parts_table
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
@@ -16,9 +16,9 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import SurePart
 from scalescope.scaling.answer_steps import RecurringChange
 from scalescope.scaling.as_run.of_job import kinds_of_step
-from scalescope.scaling.compare.alone import with_its_own_first
+from scalescope.scaling.compare.alone import causes_come
 from scalescope.scaling.compare.answer import Comparison, PartChange
-from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.compare import compare, compare_paths, of_accused, read_both
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference, tells_where
 from tests.gloo_traces import GlooJob, in_steps
@@ -151,15 +151,41 @@ def test_a_cause_that_the_reference_has_not_comes_before_what_both_have(tmp_path
                     reference_ms=16.7)  # fmt: skip
     loads = Finding(code="data_loading", ms=14.0, low_ms=13.0, high_ms=15.0, backed="replay", reference_ms=14.0)
     found.findings = [bound, loads, own]
-    assert with_its_own_first(found) == [own, bound, loads]
+    assert causes_come(found) == [own] and found.findings == [bound, loads, own], "and it keeps its place"
     wait = SurePart(part="exposed_wait", change_ms=6.0, low_ms=4.0, high_ms=8.0)  # which is that rank's doing
     more = SurePart(part="matmul", change_ms=40.0, low_ms=30.0, high_ms=50.0)  # which is not
     found.lost = [msgspec.structs.replace(one, sure_parts=[wait]) for one in found.lost]
-    assert with_its_own_first(found)[0] is own
+    assert causes_come(found)[0] is own
+    plain = run_verdict(msgspec.structs.replace(found, lost=[]))
+    beside = [msgspec.structs.replace(one, come=[own]) for one in found.lost]
+    told = run_verdict(msgspec.structs.replace(found, lost=beside))
+    assert told.headline.startswith(f"{told.whose}: in “S”, and not in “A”, rank 1, a stalled host, costs a step 1")
+    assert ". Against “A” the step is 1" in told.headline and told.advice == plain.advice, "most goes to one cause"
+    assert told.headline.endswith(plain.headline.removeprefix(f"{plain.whose}: ")), "behind it the run's own order"
     found.lost = [msgspec.structs.replace(one, sure_parts=[wait, more]) for one in found.lost]
-    assert with_its_own_first(found) == [bound, loads, own]
+    assert causes_come(found) == []
     found.findings = [bound, msgspec.structs.replace(own, reference_ms=11.0)]
-    assert with_its_own_first(found)[0] is bound
+    assert causes_come(found) == []
+
+
+def test_the_parts_are_those_of_the_rank_that_the_first_cause_names(tmp_path: Path) -> None:
+    """Tables of rank 1 stood below *rank 0 costs a step 18.9 ms*: others came to wait less for rank 1 as the machine
+    was slower.
+    """
+    calm, late = sleeping(tmp_path / "A", 0.0), sleeping(tmp_path / "S", 15.0)
+    (before,), (after,) = read_both([calm], [late])
+    found = msgspec.structs.replace(compare([before], [after]), gaps=[])
+    other = Finding(code="host_stall", rank=0, ms=9.0, low_ms=8.0, high_ms=10.0, backed="replay")
+    for rank in (0, 1):
+        named = of_accused(found, before, after, [msgspec.structs.replace(other, rank=rank)])
+        assert {one.rank for one in named.parts} == {rank} == {named.of_accused} and named.kernels_rank == rank
+        assert sum(one.change_ms for one in named.parts) == pytest.approx(found.change_ms)
+        assert (named.change_ms, named.low_ms, named.high_ms) == (found.change_ms, found.low_ms, found.high_ms)
+        assert f"They are rank {rank}'s, which is named above." in parts_sentence(named)
+        assert kernels_sentence(named).startswith(f"The kernels of rank {rank}'s step side by side")
+    many = msgspec.structs.replace(other, rank=None, ranks=(0, 1))
+    alone = msgspec.structs.replace(found, late=None)
+    assert [of_accused(alone, before, after, first).of_accused for first in ([many], [])] == [None, None]
 
 
 def test_a_cause_that_the_reference_has_not_is_said_before_parts_of_slower_profiled_steps(tmp_path: Path) -> None:

@@ -126,9 +126,9 @@ def test_steps_without_a_profiler_are_compared_first_and_doubt_is_of_the_profile
     told = run_verdict(run).headline
     assert (
         "a step is 5.0 ms longer than “calm”'s (27.0 ms to 32.0 ms, medians without a profiler; 95%: 3.0 to 7.0 ms) "
-        "(ranks wait 2.0 ms more of a step for a core, which other processes or the job's own threads have): in the "
-        "profiled steps that is mostly 4.0 ms more compute on rank 2, for which the others come to wait. By its own "
-        "steps alone: rank 2 costs 1.7 ms"
+        "(ranks wait, in the mean, 2.0 ms more of a step for a core, which other processes or the job's own threads "
+        "have): in the profiled steps that is mostly 4.0 ms more compute on rank 2, for which the others come to wait. "
+        "By its own steps alone: rank 2 costs 1.7 ms"
     ) in told
     run.step_times = StepTimes(
         measured_step_ms=32.0, measured_step_p95_ms=36.0, measured_steps=40, window_step_ms=30.5,
@@ -267,19 +267,19 @@ def test_a_step_that_is_longer_as_measured_is_told_so_with_what_it_is_without_wa
 ) -> None:
     """*45.7 ms longer, within noise* was told beside *rank 1 costs 48.6 ms (23.3 to 50.3)*."""
     sure = AsMeasured(low_ms=21.0, high_ms=70.0, free_ms=2.3, free_low_ms=-18.0, free_high_ms=23.0)
-    without = "2 ms (95%: -18 to 23 ms), within noise, without what ranks waited for cores"
+    without = "2 ms longer, within noise (95%: -18 to 23 ms), without what ranks waited for cores"
     run = analyze_against(late, [calm])
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.as_measured = 45.7, -18.0, 66.0, sure
-    clause = f"45.7 ms longer than “calm”'s as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms), and by {without}"
+    clause = f"45.7 ms longer than “calm”'s as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms), and {without}"
     assert lost_clause(run) == f"a step is {clause}"
     assert beside_cause(run) == "against “calm” the step is " + clause.replace(" than “calm”'s", "")
-    assert "changed by 46 ms (95%: 21 to 70 ms), as measured, and by " + without in noise_sentence(run.lost)
+    assert "changed by 46 ms (95%: 21 to 70 ms) as measured, and is " + without in noise_sentence(run.lost)
     assert "within noise" not in lost_title(run.lost)
     shorter = AsMeasured(low_ms=-70.0, high_ms=-21.0, free_ms=-2.3, free_low_ms=-23.0, free_high_ms=18.0)
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.as_measured = -45.7, -66.0, 18.0, shorter
-    assert "45.7 ms shorter than “calm”'s as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms)" in lost_clause(run)
+    assert "ms to 30.5 ms; 95%: 21 to 70 ms), and 2 ms shorter, within noise (95%: -23 to 18 ms), " in lost_clause(run)
 
 
 def test_what_a_step_is_longer_by_beside_a_sure_cause_is_told_and_not_all_of_it_as_noise(

@@ -70,6 +70,15 @@ def waits_for_cores(answer: Comparison) -> str:
     return f"In {there} {told}" if told else ""
 
 
+def apart_from_waits(answer: Comparison) -> str:
+    """Return why what ranks waited for cores, and what is left without it, do not add up to a step's change, where
+    both are told: a reader would subtract them.
+    """
+    if answer.basis != "untraced" or not waits_for_cores(answer):
+        return ""
+    return "Steps are told by their medians, and waits by their mean: one less the other is no change of the rest"
+
+
 def _by_workers(answer: Comparison) -> tuple[float, float] | None:
     """Return the cores that the loaders' workers use on both sides, where that is why ranks wait for them."""
     noise = answer.noise
@@ -111,7 +120,8 @@ def cores_in_parts(answer: Comparison) -> str:
         return ""
     waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
     told = [f"{figure(ms or 0.0, 1)} ms in {name}" for name, ms in zip(names_in_words(answer), waited, strict=True)]
-    return f"The parts hold what a rank waits for a core, as operators run on meanwhile: {listing(told)}, of a step."
+    what = "The parts hold what a rank waits for a core, as operators run on meanwhile"
+    return f"{what}: {listing(told)}, of a step in the mean."
 
 
 def without_waiting(answer: Comparison, more_ms: float) -> Comparison:

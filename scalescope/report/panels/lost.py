@@ -13,7 +13,7 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
-from scalescope.report.text.reference import gone_clause, is_of_the_gone
+from scalescope.report.text.reference import gone_clause, is_of_the_gone, is_outweighed, parts_verdict, told_cause
 from scalescope.report.text.waits.change import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
@@ -104,10 +104,12 @@ def noise_sentence(losses: Sequence[RankLoss]) -> str:
     bounds = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
     told = f"{capitalized(_compared_as(loss))} changed by {figure(change, digits)} ms ({bounds}), within noise{cores}"
     if (sure := loss.as_measured) is not None:
-        measured = f"{_in_ms(change, sure.low_ms, sure.high_ms)}, as measured, and by {_free(sure)}"
-        told = f"{capitalized(_compared_as(loss))} changed by {measured}"
-    if changed := [*map(_name_of, loss.other_work), *map(_name_of, loss.sure_parts)]:
-        return f"{told}. Beyond noise {listing(changed)} changed."
+        digits = digits_of((sure.high_ms - sure.low_ms) / 2)
+        measured = f"{figure(change, digits)} ms ({_bounds(sure.low_ms, sure.high_ms)}) as measured"
+        told = f"{capitalized(_compared_as(loss))} changed by {measured}, and is {_free(sure)}"
+    whole = [*(_name_of(one) for one in loss.other_work if not one.within_noise), *map(_name_of, loss.sure_parts)]
+    if changed := parts_verdict(whole, [_name_of(one) for one in loss.other_work if one.within_noise]):
+        return f"{told}. {changed}."
     return f"{told}: no part of the growth as profiled is a finding."
 
 
@@ -128,7 +130,7 @@ def lost_clause(run: RunAnalysis) -> str:
     if (sure := loss.as_measured) is not None:
         return (
             f"a step is {_longer(change)} than {quoted(loss.reference)}'s as measured ({_job_span(run)}; "
-            f"{_measured_bounds(sure)}), and by {_free(sure)}"
+            f"{_measured_bounds(sure)}), and {_free(sure)}"
         )
     if low <= 0 <= high:
         known = max(-low, high) <= WIDE * loss.compared_step_ms
@@ -226,38 +228,36 @@ def beside_cause(run: RunAnalysis) -> str:
     if (sure := loss.as_measured) is not None:
         return (
             f"against {quoted(loss.reference)} the step is {_longer(change)} as measured ({_job_span(run)}; "
-            f"{_measured_bounds(sure)}), and by {_free(sure)}"
+            f"{_measured_bounds(sure)}), and {_free(sure)}"
         )
     digits = digits_of((high - low) / 2)
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.compared_step_ms, waited, untold=loss.cores_untold and not loss.within_noise)
     within = ", within noise" if loss.within_noise else ""
-    known_ms = sum(known_ms_of(cause, change) for cause in run.findings[:1])  # which is no noise, and told before
+    known_ms = known_ms_of(cause, change) if (cause := told_cause(run)) else 0.0  # which is no noise, and told before
     if loss.within_noise and known_ms:
         rest = change - known_ms
         length = "as long" if abs(rest) < _AS_LONG * (high - low) / 2 else _longer(rest)
-        within = f", and without that cause {length}, within noise"
+        within = f", and without {'the first of them' * (len(loss.come) > 1) or 'that cause'} {length}, within noise"
         low, high = low - known_ms, high - known_ms
     if high < 0:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either
     bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"
-    other = f". {capitalized(_other_work(loss))}" if _does_other_work(loss) else ""
+    more = ", which is more than that cause costs" * is_outweighed(run)
+    other = f". {capitalized(_other_work(loss))}{more}" if _does_other_work(loss) else ""
     return f"against {quoted(loss.reference)} the step is {_longer(change)}{within} ({bounds}){cores}{other}"
 
 
 def _free(sure: AsMeasured) -> str:
-    """Return by how much a step changed without what ranks waited for cores, which is within noise."""
-    told = _in_ms(sure.free_ms, sure.free_low_ms, sure.free_high_ms)
-    return f"{told}, within noise, without what ranks waited for cores"
+    """Return by how much a step is longer, or shorter, without what ranks waited for cores, which is within noise."""
+    digits = digits_of((sure.free_high_ms - sure.free_low_ms) / 2)
+    told = f"{figure(abs(sure.free_ms), digits)} ms {'longer' if sure.free_ms > 0 else 'shorter'}"
+    return f"{told}, within noise ({_bounds(sure.free_low_ms, sure.free_high_ms)}), without what ranks waited for cores"
 
 
 def _measured_bounds(sure: AsMeasured) -> str:
     """Return the bounds of how much longer, or shorter, a step is as measured."""
     return _bounds(sure.low_ms, sure.high_ms) if sure.low_ms > 0 else _bounds(-sure.high_ms, -sure.low_ms)
-
-
-def _in_ms(change: float, low: float, high: float) -> str:
-    return f"{figure(change, digits_of((high - low) / 2))} ms ({_bounds(low, high)})"
 
 
 def _bounds(low: float, high: float) -> str:
