@@ -3,10 +3,15 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from scalescope.report.compare.tables import parts_sentence
+from scalescope.report.panels.lost import noise_sentence
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import OtherWork
+from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
 from tests.gloo_traces import GlooJob, in_steps
 
 
@@ -49,3 +54,29 @@ def test_it_is_said_what_each_figure_of_one_cause_is_of(both_ways: tuple[RunAnal
     for loss in both_ways[0].lost:
         loss.step_low_ms = -1.0
     assert "differ by, whatever" not in " ".join(run_verdict(both_ways[0]).sentences), "noise may have made it all"
+
+
+def test_of_the_parts_a_comparison_and_an_analysis_beside_a_reference_say_one_thing(
+    both_ways: tuple[RunAnalysis, RunAnalysis],
+) -> None:
+    """*No part by itself changed beyond noise* and *beyond noise loss and softmax changed* were told of one pair, where
+    one call less is sure, and no change.
+    """
+    run, _ = both_ways
+    work = OtherWork(part="loss and softmax", baseline_calls=4, other_calls=3, change_ms=-4.8, low_ms=-7.0,
+                     high_ms=-2.6, within_noise=True)  # fmt: skip
+    for loss in run.lost:
+        loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.other_work = -1.0, -20.0, 18.0, [work]
+    told = (
+        "Of the parts, what is launched more, or less, is sure (loss and softmax); each as a whole changed within noise"
+    )
+    assert noise_sentence(run.lost).endswith(f". {told}.")
+    counted = CountedWork(baseline_calls=4, other_calls=3, change_ms=-4.8, low_ms=-7.0, high_ms=-2.6)
+    part = PartChange(name=work.part, change_ms=-1.6, low_ms=-7.4, high_ms=3.1, baseline_ms=7.4, other_ms=5.8,
+                      work=counted)  # fmt: skip
+    both = Comparison(baseline="a", other="b", verdict="same", change_ms=-1.0, low_ms=-20.0, high_ms=18.0,
+                      baseline_ms=30.0, other_ms=29.0, parts=[part])  # fmt: skip
+    assert parts_sentence(both).startswith(f"{told}.")
+    for loss in run.lost:
+        loss.other_work = [replace(work, within_noise=False)]
+    assert noise_sentence(run.lost).endswith(". Beyond noise loss and softmax changed.")

@@ -48,9 +48,11 @@ def test_what_one_of_both_alone_saves_is_told_both_ways(saving: Path, tmp_path: 
     not_saving = run(tmp_path / "not saving", 0.0)
     new, gone = analyze_against(saving, [not_saving]), analyze_against(not_saving, [saving])
     for found, none, sign in ((new, "not saving", "+"), (gone, "not saving", "−")):
-        words = rf"In saving every 10th step takes 80\.\d ms longer, and in {none} none does: [{sign}]8\.\d ms \(95%: "
+        words = (
+            rf"In “saving” every 10th step takes 80\.\d ms longer, and in “{none}” none does: [{sign}]8\.\d ms \(95%: "
+        )
         assert re.search(words, run_verdict(found).headline), "it is most of what the mean step changed by"
-    assert " in the mean step. Between these steps, a step cannot be told in length from saving's" in sentences(gone)
+    assert " in the mean step. Between these steps, a step cannot be told in length from “saving”'s" in sentences(gone)
     compared = compare_paths([not_saving], [saving]).recurring
     assert compared is not None and new.lost[0].recurring == compared, "a comparison tells the same"
     first, second = (found.lost[0].recurring for found in (new, gone))
@@ -71,4 +73,4 @@ def test_it_comes_first_where_nothing_else_is_as_sure_and_as_much(saving: Path, 
     found.lost = longer
     told = run_verdict(found)
     assert not recurs_first(found) and "every 10th step" not in told.headline
-    assert told.sentences[0].startswith("In saving every 10th step takes ")
+    assert told.sentences[0].startswith("In “saving” every 10th step takes ")

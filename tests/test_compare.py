@@ -64,7 +64,7 @@ def test_what_was_injected_is_named_first_on_its_rank_and_its_size_lies_within_i
     assert [part.name for part in answer.parts if not part.within_noise] == [first.name]
     kernel = answer.kernels[0]
     assert kernel.other_name == "spin_kernel" and kernel.matched_by == "only_other"
-    assert "(rank 1, spin_kernel, only in late0, late1, late2), the rest within noise." in headline(answer)
+    assert "(rank 1, spin_kernel, only in “late0”, “late1” and “late2”), the rest within noise." in headline(answer)
 
 
 def test_parts_add_up_to_the_change_and_turn_around_with_the_sides(
@@ -391,7 +391,7 @@ def test_a_window_of_longer_steps_is_not_pooled_with_the_usual_ones(tmp_path: Pa
 
 def test_runs_of_one_name_are_told_apart_by_their_places(tmp_path: Path) -> None:
     old, new = (shutil.copytree(DATA / "runs_v0.1" / "train", tmp_path / place / "train") for place in ("old", "new"))
-    assert headline(compare_paths([old], [new])).startswith("new/train cannot be told from old/train")
+    assert headline(compare_paths([old], [new])).startswith("“new/train” cannot be told from “old/train”")
     files = [tmp_path / place / "rank0.json.gz" for place in ("old", "new")]
     for file in files:
         shutil.copy(DATA / "cpu_ddp_n2" / "rank0.3.pt.trace.json.gz", file)

@@ -59,9 +59,9 @@ def test_clean_runs_of_one_script_are_not_called_different(sides: dict[str, Meas
     different = [pair for pair, answer in found.items() if answer.verdict != "same"]
     assert len(found) == 45 and len(different) <= 1, different
     answer = found["clean_9", "clean_10"]
-    assert headline(answer) == "clean_10 cannot be told from clean_9: what they differ by is within noise."
+    assert headline(answer) == "“clean_10” cannot be told from “clean_9”: what they differ by is within noise."
     _, whole, *_, what_to_do = verdict_sentences(answer)
-    assert whole.startswith("The whole step: −") and whole.endswith("%), within noise.")
+    assert whole.startswith("The whole step: −") and whole.endswith(" ms), within noise.")
     assert what_to_do == "One run a side cannot tell more: run both again and give all with --baseline and --other."
     assert "one run a side: " in noise_sentence(answer) and len(noise_sentence(answer).split(". ")[0].split()) <= 30
 
@@ -212,7 +212,9 @@ def test_a_rank_is_named_where_its_change_is_not_the_others(loads_ms: tuple[floa
     answer = compare([clean], [slow])
     (loading,) = (part for part in answer.parts if part.name == "idle_data")
     assert loading.rank == 1 and loading.others_ms == pytest.approx(loads_ms[0] - 0.5)
-    assert " ms more idle (loading data) than in clean" in headline(answer) and headline(answer).endswith(f" ({told}).")
+    assert " ms more idle (loading data) than in “clean”" in headline(answer) and headline(answer).endswith(
+        f" ({told})."
+    )
 
 
 def test_another_rank_that_is_as_late_changed_places_and_is_not_said_to_wait_longer(tmp_path: Path) -> None:

@@ -58,12 +58,12 @@ def test_a_cause_that_one_side_alone_has_is_named_beside_a_step_within_noise(
     assert (gone.side, gone.finding.code) == ("baseline", "host_stall")
     found = api.compare(calm, late)
     found.gaps = []
-    words = "In late, and not in calm, rank 1 costs a step 4.0 ms (3.8 ms to 4.2 ms)"
+    words = "In “late”, and not in “calm”, rank 1 costs a step 4.0 ms (3.8 ms to 4.2 ms)"
     assert headline(found).startswith(words) and "ts host does nothing that" in " ".join(verdict_sentences(found))
     assert "Found in" not in summary(found)
     found.baseline_ms = 3000.0  # a tenth of which noise does not hide
     beside = "the whole step as measured does not tell it apart from noise."
-    words = "Found in late alone: rank 1, a stalled host: 4.0 ms (3.8 ms to 4.2 ms), 6.0%: its host does nothing that"
+    words = "Found in “late” alone: rank 1, a stalled host: 4.0 ms (3.8 ms to 4.2 ms), 6.0%: its host does nothing that"
     assert words in summary(found) and beside in summary(found)
     assert any(words in sentence for card in comparison_page(found).cards for sentence in card.verdict.sentences)
     assert "is slower" not in headline(found)
@@ -91,11 +91,11 @@ def test_what_a_cause_takes_what_it_costs_and_the_step_s_change_are_told_once_ea
     found = msgspec.structs.replace(found, gaps=[], parts=parts, late=waits)
     first, less, besides, whole, *_ = verdict_sentences(found)
     assert first == (
-        "In late, and not in calm, rank 1 costs a step 14.5 ms (13.2 ms to 15.8 ms): aten::mm, 18.4 ms a step, which "
-        "the others do not run."
+        "In “late”, and not in “calm”, rank 1 costs a step 14.5 ms (13.2 ms to 15.8 ms): aten::mm, 18.4 ms a step, "
+        "which the others do not run."
     )
     assert less == "Not all of the 18.4 ms is lost: without it rank 1 would wait for the others."
-    assert besides.endswith("a step has 5.0 ms more idle (loading data) than in calm (rank 1).")
+    assert besides.endswith("a step has 5.0 ms more idle (loading data) than in “calm” (rank 1).")
     assert whole.startswith("The whole step of 62.1 ms changed by +12 ms, of which all else made −2 ms ")
     told = " ".join(verdict_sentences(found))
     assert told.count("within noise") == 1 and "calls a step" not in told and "keeps the others" not in told
@@ -210,15 +210,16 @@ def test_what_costs_most_is_said_before_a_cause_that_costs_less(tmp_path: Path) 
         low_ms=-14.9, high_ms=10.8, parts=[wait], recurring=often, alone=[FoundAlone(side="baseline", finding=told)],
     )  # fmt: skip
     assert verdict_sentences(answer)[:2] == [
-        "In gc every 4th step takes 190.8 ms longer, and in calm none does: +48 ms (95%: 37 to 59) in the mean step.",
-        "In gc a step has 5.0 ms more exposed wait than in calm.",
+        "In “gc” every 4th step takes 190.8 ms longer, and in “calm” none does: +48 ms (95%: 37 to 59) "
+        "in the mean step.",
+        "In “gc” a step has 5.0 ms more exposed wait than in “calm”.",
     ]
-    assert "Found in calm alone: loading data: 0.65 ms" in summary(answer)
+    assert "Found in “calm” alone: loading data: 0.65 ms" in summary(answer)
     gap = GapChange(rank=0, before="aten::mm", change_ms=2.0, low_ms=1.5, high_ms=2.5, baseline_ms=0.0, other_ms=2.0)
-    assert headline(msgspec.structs.replace(answer, gaps=[gap])).startswith("In gc every 4th step")
+    assert headline(msgspec.structs.replace(answer, gaps=[gap])).startswith("In “gc” every 4th step")
     dear = msgspec.structs.replace(told, ms=65.0, low_ms=60.0, high_ms=70.0)
     leads = msgspec.structs.replace(answer, alone=[FoundAlone(side="baseline", finding=dear)])
-    assert headline(leads).startswith("In calm, and not in gc, loading data costs a step 65.0 ms")
+    assert headline(leads).startswith("In “calm”, and not in “gc”, loading data costs a step 65.0 ms")
 
 
 def test_what_longer_steps_do_is_known_where_every_run_that_has_them_shows_it(tmp_path: Path) -> None:
@@ -268,18 +269,18 @@ def test_what_the_longer_side_alone_finds_first_is_named_before_parts_that_tell_
     each = [bare_transfer("exchange_once", 30.4)]
     found = compared(([calm], [often]), {"calm": whole, "often": each})
     assert found.verdict == "slower" and [one.finding.code for one in found.alone] == ["exposed_transfer"]
-    assert "Exposed transfer costs more in often: " in further(found) and "Found in" not in summary(found)
+    assert "Exposed transfer costs more in “often”: " in further(found) and "Found in" not in summary(found)
     untraced = msgspec.structs.replace(found, parts=[])
-    assert "Exposed transfer costs more in often: at most 30.4 ms a step, for at most 7.6 ms in calm" in further(
+    assert "Exposed transfer costs more in “often”: at most 30.4 ms a step, for at most 7.6 ms in “calm”" in further(
         untraced
     )
     assert "Where it lies is not known" in further(untraced)
     (only,) = found.alone
     sole = msgspec.structs.replace(untraced, alone=[msgspec.structs.replace(only, like_ms=None)])
-    assert "Found in often alone: exposed transfer: at most 30.4 ms" in further(sole)
+    assert "Found in “often” alone: exposed transfer: at most 30.4 ms" in further(sole)
     assert summary(sole).count("Found in") == 1, "once"
     back = compared(([often], [calm]), {"calm": whole, "often": each})
-    assert back.verdict == "faster" and " more in often: " in further(back)
+    assert back.verdict == "faster" and " more in “often”: " in further(back)
     assert compared(([calm], [often]), {"calm": each, "often": each}).alone == []
     assert compared(([calm], [often]), {"calm": whole, "often": whole}).alone == [], "no fault is found in it"
 
@@ -331,6 +332,6 @@ def test_recomputation_of_one_side_alone_is_named() -> None:
     data = Path(__file__).parent / "data" / "recomputed"
     told = compare_paths([data / "kept"], [data / "unpacked"], analysis_of=analyze_alone)
     assert [(one.side, one.finding.code) for one in told.alone] == [("other", "recomputation")]
-    assert headline(told).startswith("In unpacked, and not in kept, activation checkpointing costs a step")
+    assert headline(told).startswith("In “unpacked”, and not in “kept”, activation checkpointing costs a step")
     alike = compare_paths([data / "unpacked"], [data / "unpacked"], analysis_of=analyze_alone)
     assert not alike.alone

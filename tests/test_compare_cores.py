@@ -86,7 +86,7 @@ def test_what_is_beyond_noise_in_a_step_as_long_may_be_other_processes_too(tmp_p
     found = compare_paths([tracing(tmp_path / "a", 40.0, 1.0)], [tracing(tmp_path / "b", 37.0, 4.0)])
     assert found.verdict == "same" and found.cores_untold and any(not one.within_noise for one in found.parts)
     assert headline(found).startswith(
-        "In b, unless other processes had its cores, a step has 3.0 ms more loss and softmax"
+        "In “b”, unless other processes had its cores, a step has 3.0 ms more loss and softmax"
     )
 
 
@@ -113,9 +113,9 @@ def test_what_may_be_two_jobs_says_so_before_one_is_called_slower(
     there = tracing(tmp_path / "there", 40.0, 1.0)
     here = tracing(tmp_path / "here", matmul_ms, softmax_ms, attention_ms)
     found = compare_paths([there], [here])
-    assert found.verdict == "slower" and found.job_untold and headline(found).startswith(f"{told}here is ")
+    assert found.verdict == "slower" and found.job_untold and headline(found).startswith(f"{told}“here” is ")
     named = msgspec.structs.replace(found, job_untold=False)
-    assert headline(named).startswith("here is ")
+    assert headline(named).startswith("“here” is ")
 
 
 def tracing(folder: Path, matmul_ms: float, softmax_ms: float, attention_ms: float = 0.0) -> Path:

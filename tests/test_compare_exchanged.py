@@ -35,7 +35,7 @@ def test_a_loop_in_place_of_one_operator_for_all_tensors_is_told_as_that(tmp_pat
     for sides, more in (((once, loop), "59 more"), ((loop, once), "59 fewer")):
         told = " ".join(verdict_sentences(compare_paths([sides[0]], [sides[1]])))
         assert "optimiser" not in told
-        assert f"a step runs {more} operators than in {sides[0].name}: " in told, told
+        assert f"a step runs {more} operators than in “{sides[0].name}”: " in told, told
     assert "aten::mul (40) and aten::add (20) in place of aten::_foreach_lerp_ (1)" in " ".join(
         verdict_sentences(compare_paths([once], [loop]))
     )

@@ -93,7 +93,7 @@ def in_ci(folder: Path, *arguments: Path) -> tuple[int, str]:
 
 def test_a_ci_job_passes_fails_with_the_line_and_says_broken_input_in_one(runs: Path, tmp_path: Path) -> None:
     assert in_ci(tmp_path, runs / "baseline", runs / "fine") == (0, "pass")
-    assert "as fast as baseline, within noise" in (tmp_path / "summary.md").read_text()
+    assert "as fast as “baseline”, within noise" in (tmp_path / "summary.md").read_text()
     code, said = in_ci(tmp_path, runs / "baseline", runs / "slow")
     assert code == 1 and said.startswith("fail: FAILED, step>10%: +30")
     answer = msgspec.json.decode((tmp_path / "comparison.json").read_bytes(), type=Comparison)
@@ -145,10 +145,11 @@ def test_steps_that_took_longer_for_sure_fail_though_others_may_have_had_the_cor
     assert within.untold and within.text.startswith("+85 % of the step (95%: +43 to +127), as measured; without what")
     assert other_way.untold, "without the waits they may be as much shorter"
     told = verdict_sentences(busy)
-    assert told[0].startswith("In busy ranks wait 43.6 ms more of a step for a core")
+    assert told[0].startswith("In “busy” ranks wait, in the mean, 43.6 ms more of a step for a core")
     assert told[1:] == [
-        "The whole step as measured: +50 ms of 58.6 ms (95%: +43.0% to +126.6%), beyond noise.",
-        "Without what ranks waited for cores: +5 ms (95%: −23.9% to +42.5%), within noise.",
+        "The whole step as measured: +50 ms of 58.6 ms (95%: +25 to +74 ms), beyond noise.",
+        "Without what ranks waited for cores: +5 ms (95%: −14 to +25 ms), within noise.",
+        "Steps are told by their medians, and waits by their mean: one less the other is no change of the rest.",
         "Whose cores they had is not told: run both again with the cores to themselves.",
     ]
     alike = msgspec.structs.replace(
@@ -176,7 +177,8 @@ def test_threads_that_are_more_than_the_cores_on_the_side_that_waits_for_them_ar
         return msgspec.structs.replace(busy, environment=differing(sides[0], sides[1]))
 
     told = verdict_sentences(with_threads(2, 16, 2))
-    assert told[0] == "In busy ranks wait 43.6 ms more of a step for a core: 16 threads compute there, and 2 in calm."
+    more = "In “busy” ranks wait, in the mean, 43.6 ms more of a step for a core"
+    assert told[0] == f"{more}: 16 threads compute there, and 2 in “calm”."
     assert told[-1] == "Run both again with as many threads to compare the rest."
     assert "compute_threads 16 (2 there)" in settings_sentence(with_threads(2, 16, 2))
     for room in (with_threads(2, 4, 8), with_threads(16, 2, 2), with_threads(2, 2, 2)):
@@ -232,7 +234,7 @@ def test_a_cause_that_one_side_alone_has_fails_a_limit_that_noise_alone_reaches_
     )  # fmt: skip
     fails, untold = judged(found, "step>3%", "step>20%")
     assert not fails.held and fails.text == (
-        "+23 % of the step (95%: -1 to +47): +7 % by all else (95%: -17 to +31) and +15.88 % by a cause that metric "
+        "+23 % of the step (95%: -1 to +47): +7 % by all else (95%: -17 to +31) and +15.88 % by a cause that “metric” "
         "alone has (95%: +15.05 to +16.71), by itself beyond the limit"
     )
     assert untold.untold
@@ -246,7 +248,7 @@ def test_a_cause_that_one_side_alone_has_fails_a_limit_that_noise_alone_reaches_
         "alone": [FoundAlone(side="baseline", finding=stall)],
     }
     (gone,) = judged(msgspec.structs.replace(found, **mended), "step<-3%")
-    assert not gone.held and "-15.88 % by a cause that good alone has" in gone.text
+    assert not gone.held and "-15.88 % by a cause that “good” alone has" in gone.text
     for none in (
         {"change_ms": 5.0, "low_ms": -15.0, "high_ms": 25.0},  # the step does not have it
         {"alone": [FoundAlone(side="baseline", finding=stall)]},
@@ -335,7 +337,7 @@ def test_limits_are_of_a_studys_runs_or_of_its_sweep_and_a_job_that_is_gone_fail
     part = tmp_path / "part"
     shutil.copytree(study, part, ignore=shutil.ignore_patterns("*-n2"))
     gone = compare_paths([study], [part], limits[:1]).gate
-    assert [line.held for line in gone] == [True, False] and "n2: not measured in part" in gone[1].text
+    assert [line.held for line in gone] == [True, False] and "n2: not measured in “part”" in gone[1].text
 
 
 def test_what_is_not_comparable_fails_every_gate() -> None:
@@ -392,7 +394,9 @@ def test_report_of_two_is_compare_with_a_note(runs: Path, tmp_path: Path, capsys
     assert front_door.main(["report", *sides, "--html", str(page)]) == 0
     said = capsys.readouterr().out
     assert f"report of two is: scalescope compare {' '.join(sides)} --html {page}" in said
-    assert "slow/run0 cannot be told from baseline/run0" in said, "one run a side, whose waits for cores nobody told"
+    assert "“slow/run0” cannot be told from “baseline/run0”" in said, (
+        "one run a side, whose waits for cores nobody told"
+    )
     assert page.is_file()
 
 

@@ -69,7 +69,9 @@ def test_a_validation_at_no_period_is_in_the_mean_step_and_fails_its_gate() -> N
     assert not step[0] and "by steps that are longer now and then" in step[1] and " of the mean step (" in step[1]
     assert not rate[0] and "by steps that are longer now and then" in rate[1]
     first, whole, *_ = verdict_sentences(found)
-    assert first.startswith("In val 3 of 47 steps (19, 39 and 45) take 18") and " in good none of 27 does: +1" in first
+    assert (
+        first.startswith("In “val” 3 of 47 steps (19, 39 and 45) take 18") and " in “good” none of 27 does: +1" in first
+    )
     assert first.endswith("in the mean step as measured.") and whole.startswith("The typical (median) step: ")
     back = compared(*sides[::-1])
     assert back.irregular is not None and back.irregular.differs and back.irregular.change_ms < 0
@@ -104,17 +106,19 @@ def test_one_or_two_steps_that_make_much_of_the_mean_are_named_and_fail_nothing(
     one = found.irregular
     assert one is not None and one.too_few and not one.differs and found.in_the_mean == []
     first, then, whole, *_ = verdict_sentences(found)
-    assert first.startswith("In val 2 of 47 steps (19 and 39) take 31") and "in good none of 27 does: +13" in first
+    assert first.startswith("In “val” 2 of 47 steps (19 and 39) take 31") and "in “good” none of 27 does: +13" in first
     assert first.endswith("in the mean step as measured, and so few do not tell how often such come.")
-    assert then.startswith("But for that val cannot be told from good") and whole.startswith("The typical (median) ste")
+    assert then.startswith("But for that “val” cannot be told from “good”") and whole.startswith(
+        "The typical (median) ste"
+    )
     lines = [judge(parse(limit), found, *sides) for limit in ("step>5%", "throughput<-5%", "step>60%")]
-    assert all(line.held and "; 2 steps of val (19, 39), too few to tell how often such come: " in line.text
+    assert all(line.held and "; 2 steps of “val” (19, 39), too few to tell how often such come: " in line.text
                for line in lines)  # fmt: skip
     assert [line.untold for line in lines] == [True, True, False]
     assert "+16 % besides, as measured" in lines[0].text and "-14 % besides, as measured" in lines[1].text
     back = compared(*sides[::-1])
     assert (
-        verdict_sentences(back)[0].startswith("In good 2 of 47 steps (19 and 39)")
+        verdict_sentences(back)[0].startswith("In “good” 2 of 47 steps (19 and 39)")
         and "−13" in verdict_sentences(back)[0]
     )
     both = irregular_change(side(5, 30, each_ms=316.0, rare=True), side(19, 39, each_ms=316.0, rare=True))

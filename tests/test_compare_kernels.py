@@ -165,8 +165,8 @@ def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
     parts = [msgspec.structs.replace(part("matmul", 17.0, 18.4, 1.9), work=more), part("rest", 30.0, 30.0, 2.0)]
     same = Comparison(baseline="a", other="b", verdict="same", change_ms=1.4, low_ms=-1.0, high_ms=3.8,
                       baseline_ms=47.0, other_ms=48.4, parts=parts)  # fmt: skip
-    assert headline(same).startswith("b is as fast as a, within noise: +1.4 ms of 47.0 ms")
-    assert further(same) == "b does not do the same work as a: matmul 52 calls a step for 48 (+1.44 ms)."
+    assert headline(same).startswith("“b” is as fast as “a”, within noise: +1.4 ms of 47.0 ms")
+    assert further(same) == "“b” does not do the same work as “a”: matmul 52 calls a step for 48 (+1.44 ms)."
     sent = AmountChange(amount="sent_bytes", operation="all_reduce", baseline=1.9e6, other=5.7e6)
     for ms, told in (
         (9.5, "all_reduce of 5.7 MB a step for 1.9 MB; matmul 52 calls a step for 48 (+1.44 ms)"),
@@ -174,7 +174,7 @@ def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
     ):
         exchanged = part("exposed_transfer", 5.0, 5.0 + ms, 20.0)
         both = msgspec.structs.replace(same, amounts=[sent], parts=[*parts, exchanged])
-        assert further(both) == f"b does not do the same work as a: {told}.", "what costs more comes first"
+        assert further(both) == f"“b” does not do the same work as “a”: {told}.", "what costs more comes first"
     slower = msgspec.structs.replace(same, verdict="slower", low_ms=0.2)
     assert headline(slower).endswith("of which matmul +1.44 (52 calls a step for 48), the rest within noise.")
     shown = parts_table(slower)
@@ -196,9 +196,9 @@ def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_f
 
     assert "a step for" not in said() and "a step for" not in said(collectives={"all_reduce": 1, "barrier": 3})
     pieces = said(collectives={"all_reduce": 7})
-    assert pieces == "b has another number of collectives than a: 7 all_reduce calls a step for 1."
+    assert pieces == "“b” has another number of collectives than “a”: 7 all_reduce calls a step for 1."
     assert said(sent_bytes={"all_reduce": 1_900_000}) == (
-        "b does not do the same work as a: all_reduce of 1.9 MB a step for 0.9 MB."
+        "“b” does not do the same work as “a”: all_reduce of 1.9 MB a step for 0.9 MB."
     )
     few_more = said(sent_bytes={"all_reduce": 910_000}, collectives={"all_reduce": 7})
     assert few_more == pieces, "0.9 MB for 0.9 MB is no other work"
@@ -206,10 +206,10 @@ def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_f
     changed = amounts(before, msgspec.structs.replace(before, identity=after))
     slower = Comparison(baseline="a", other="b", verdict="slower", change_ms=9.0, low_ms=8.0, high_ms=10.0,
                         baseline_ms=20.0, other_ms=29.0, amounts=changed)  # fmt: skip
-    assert headline(slower).startswith("b does other work than a, and is 45.0% slower")
+    assert headline(slower).startswith("“b” does other work than “a”, and is 45.0% slower")
     assert further(slower).count("work") == 1
     assert "The work that differs: all_gather of 1.9 MB a step for nothing, all_reduce of nothing" in further(slower)
-    assert "The steps of b are of another batch than those of a: 10 samples a rank's step for 8." in said(
+    assert "The steps of “b” are of another batch than those of “a”: 10 samples a rank's step for 8." in said(
         samples_by_rank=(10, 10)
     )
     assert "a step for" not in said(sent_bytes={"all_reduce": None}), "sizes that are not told say nothing"
@@ -254,12 +254,14 @@ def test_a_sleep_is_found_at_its_place_though_others_take_more_of_the_steps(tmp_
     assert gap.low_ms <= 0.9 <= gap.high_ms
     still = (
         "rank 1's loop stands still for 1.0 ms of nearly every step before the backward pass (aten::ones_like), in "
-        "calm0, calm1, calm2 for "
+        "“calm0”, “calm1” and “calm2” for "
     )
-    assert headline(found).startswith(f"In late0, late1, late2 {still}") and "The whole step: " in further(found)
+    assert headline(found).startswith(f"In “late0”, “late1” and “late2” {still}") and "The whole step: " in further(
+        found
+    )
     back = compare_paths(sides[1], sides[0])
     assert [one.change_ms for one in back.gaps] == [-gap.change_ms]
-    assert headline(back).startswith(f"In late0, late1, late2 {still}"), "whichever of them is the baseline"
+    assert headline(back).startswith(f"In “late0”, “late1” and “late2” {still}"), "whichever of them is the baseline"
 
 
 def test_a_cpus_operators_are_laid_side_by_side_and_counted() -> None:

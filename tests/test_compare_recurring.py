@@ -133,7 +133,7 @@ def told(change: RecurringChange | None, *parts: PartChange) -> Comparison:
 def test_it_is_said_once_with_its_bounds_in_the_first_sentence_or_within_noise_in_a_line_of_its_own() -> None:
     """*Every 6th step takes 79.0 ms longer* stood in the first sentence, and in the next again."""
     dearer = told(changed(side(validating(10, 100.0)), side(validating(10, 200.0))))
-    assert headline(dearer).startswith("In after every 10th step takes ")
+    assert headline(dearer).startswith("In “after” every 10th step takes ")
     assert re.search(r"\+(9|10)\.\d+ ms \(95%: \d+\.\d+ to 1\d\.\d+\) in the mean step\.", headline(dearer))
     assert further(dearer).startswith("The typical (median) step: +0.02 ms"), "which says nothing of the mean one"
     assert recurring_sentence(dearer) == ""
@@ -142,15 +142,15 @@ def test_it_is_said_once_with_its_bounds_in_the_first_sentence_or_within_noise_i
     assert out.getvalue().lower().count("every 10th step takes") == 1
     alike = told(changed(side(validating(10, 100.0)), side(validating(10, 100.0))))
     assert "10th" not in " ".join(verdict_sentences(alike))
-    assert recurring_sentence(alike).startswith("In after every 10th step takes ")
+    assert recurring_sentence(alike).startswith("In “after” every 10th step takes ")
     assert ", within noise, " in recurring_sentence(alike)
     gone = told(changed(side(validating(10, 100.0)), side(validating(10, 0.0))))
-    assert re.match(r"In before every 10th step takes (9[89]|10[0-2])\.", headline(gone))
+    assert re.match(r"In “before” every 10th step takes (9[89]|10[0-2])\.", headline(gone))
     assert recurring_sentence(gone) == ""
-    assert "and in after none does" in headline(gone)
+    assert "and in “after” none does" in headline(gone)
     slower = msgspec.structs.replace(dearer, verdict="slower", change_ms=0.5, low_ms=0.2, high_ms=0.8)
     assert headline(slower) == headline(dearer)
-    assert further(slower).startswith("Between these steps after is 4.2% slower")
+    assert further(slower).startswith("Between these steps “after” is 4.2% slower")
 
 
 def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
@@ -158,19 +158,21 @@ def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
     less = PartChange(name="exposed_wait", change_ms=-0.5, low_ms=-1.0, high_ms=0.1, baseline_ms=1.0, other_ms=0.5)
     tiny = PartChange(name="exposed_memory", change_ms=0.004, low_ms=0.002, high_ms=0.006, baseline_ms=0.0,
                       other_ms=0.004)  # fmt: skip
-    assert further(told(None, late, less, tiny)) == "In after a step has 0.50 ms more idle (host late) than in before."
+    assert (
+        further(told(None, late, less, tiny)) == "In “after” a step has 0.50 ms more idle (host late) than in “before”."
+    )
     assert further(told(None, less, tiny)) == ""
     wide = msgspec.structs.replace(told(None, late, less), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
     assert verdict_sentences(wide) == [
-        "In after a step has 0.50 ms more idle (host late) than in before.",
-        "The whole step: +1.0 ms of 12.0 ms (95%: −16.7% to +33.3%), within noise.",
+        "In “after” a step has 0.50 ms more idle (host late) than in “before”.",
+        "The whole step: +1.0 ms of 12.0 ms (95%: −2.0 to +4.0 ms), within noise.",
     ]
     recurring = msgspec.structs.replace(
         wide, recurring=changed(side(validating(10, 100.0)), side(validating(10, 200.0)))
     )
     first, second, third = verdict_sentences(recurring)
-    assert first.startswith("In after every 10th step"), "it costs more than the part"
-    assert second.startswith("In after a step has 0.50 ms more idle (host late)"), "far less than these cost"
+    assert first.startswith("In “after” every 10th step"), "it costs more than the part"
+    assert second.startswith("In “after” a step has 0.50 ms more idle (host late)"), "far less than these cost"
     assert third.startswith("The typical (median) step: +1.0 ms")
 
 
@@ -186,7 +188,7 @@ def test_what_a_step_that_recurs_costs_is_the_figure_of_the_analysis_and_no_part
     part = PartChange(name="idle_launch", change_ms=found.change_ms, low_ms=0.9 * found.change_ms,
                       high_ms=1.1 * found.change_ms, baseline_ms=1.0, other_ms=1.0 + found.change_ms)  # fmt: skip
     wide = msgspec.structs.replace(told(found, part), change_ms=1.0, low_ms=-2.0, high_ms=4.0)
-    assert headline(wide).startswith("In after every ") and "idle" not in " ".join(verdict_sentences(wide))
+    assert headline(wide).startswith("In “after” every ") and "idle" not in " ".join(verdict_sentences(wide))
     longer = msgspec.structs.replace(part, change_ms=1.7 * found.change_ms, low_ms=0.6 * found.change_ms,
                                      high_ms=2.8 * found.change_ms)  # fmt: skip
     by_chance = " ".join(verdict_sentences(msgspec.structs.replace(wide, parts=[longer])))

@@ -67,7 +67,7 @@ def test_the_table_s_step_is_the_first_sentence_s_where_waits_for_cores_may_have
     assert free == ["without what ranks waited for cores", None, None, 1.6, -27.0, 30.2, "", "within noise"]
     assert rest[4:6] == [None, None], "−297 to 284 ms of a step of 133 tells nothing"
     told = parts_sentence(answer)
-    assert told.startswith("No part by itself changed beyond noise, as the whole step did as measured. The parts add")
+    assert told.startswith("No part by itself changed beyond noise; as measured the whole step did. The parts add")
     answer.as_measured = None
     assert parts_table(answer).rows[-1] == [
         "step as run, measured",

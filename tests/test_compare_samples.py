@@ -71,7 +71,7 @@ def test_steps_of_ranks_that_share_samples_out_otherwise_are_compared_as_they_ar
     assert why in summary(found)
     longer = compare_paths([even], [run_of(tmp_path / "longer", 11, 8, longer=3.0)])
     assert " a sample" not in headline(longer)
-    shares = "The ranks of longer take other shares of a step's samples: 11 on rank 0 and 8 on rank 1, for 8 on each"
+    shares = "The ranks of “longer” take other shares of a step's samples: 11 on rank 0 and 8 on rank 1, for 8 on each"
     assert shares in further(longer)
     as_many = compare_paths([run_of(tmp_path / "nearly", 10, 9)], [uneven])
     assert "A step takes 19 samples in all on both sides, shared out otherwise: " in summary(as_many)

@@ -41,17 +41,17 @@ PART = PartChange(name="idle_launch", change_ms=1.2, low_ms=-4.0, high_ms=6.0, b
 WIDE = Comparison(baseline="calm", other="late", verdict="same", basis="untraced", baseline_ms=44.3, other_ms=49.3,
                   change_ms=5.0, low_ms=-4.3, high_ms=16.3, parts=[PART], noise=ONE_EACH)  # fmt: skip
 ALONE = replace(WIDE, alone=[FoundAlone(side="other", finding=STALL)])
-STEP = "The whole step: +5 ms of 44.3 ms (95%: −9.7% to +36.8%), within noise."
+STEP = "The whole step: +5 ms of 44.3 ms (95%: −4 to +16 ms), within noise."
 AGAIN = "One run a side cannot tell more: run both again and give all with --baseline and --other."
 
 
 @pytest.mark.parametrize(
     ("answer", "first"),
     [
-        (WIDE, "late cannot be told from calm: what they differ by is within noise."),
-        (ALONE, "In late, and not in calm, rank 1 costs a step 8.4 ms (7.4 ms to 9.4 ms)"),
-        (replace(WIDE, recurring=OFTEN), "In late every 4th step takes 146.5 ms longer, and in calm none does: +35"),
-        (replace(WIDE, parts=[replace(PART, low_ms=0.5)]), "In late a step has 1.2 ms more idle (host late) than in"),
+        (WIDE, "“late” cannot be told from “calm”: what they differ by is within noise."),
+        (ALONE, "In “late”, and not in “calm”, rank 1 costs a step 8.4 ms (7.4 ms to 9.4 ms)"),
+        (replace(WIDE, recurring=OFTEN), "In “late” every 4th step takes 146.5 ms longer, and in “calm” none does: +3"),
+        (replace(WIDE, parts=[replace(PART, low_ms=0.5)]), "In “late” a step has 1.2 ms more idle (host late) than in"),
     ],
 )  # fmt: skip
 def test_the_cause_the_whole_step_and_what_to_do_are_a_short_sentence_each(answer: Comparison, first: str) -> None:
@@ -78,10 +78,12 @@ def test_terminal_markdown_and_page_say_the_same_sentences() -> None:
 def test_what_longer_steps_are_known_to_do_is_named() -> None:
     """*Every 4th step takes 146.5 ms longer* did not say that Python collects its garbage in them."""
     known = replace(WIDE, recurring=replace(OFTEN, doing=COLLECTING))
-    assert headline(known).startswith("In late every 4th step takes 146.5 ms longer, as Python collects its garbage, ")
+    assert headline(known).startswith(
+        "In “late” every 4th step takes 146.5 ms longer, as Python collects its garbage, "
+    )
     stands = replace(COLLECTING, rank=0, remedy=Remedy(cure="look_at_host"))
     told = verdict_sentences(replace(WIDE, recurring=replace(OFTEN, doing=stands)))
-    assert told[1].startswith("In late, on rank 0, its host ") and "garbage" not in told[0]
+    assert told[1].startswith("In “late”, on rank 0, its host ") and "garbage" not in told[0]
 
 
 def test_longer_steps_come_first_though_the_part_that_they_make_longer_grew_by_more() -> None:
@@ -89,7 +91,7 @@ def test_longer_steps_come_first_though_the_part_that_they_make_longer_grew_by_m
     idle = replace(PART, change_ms=41.0, low_ms=20.0, high_ms=62.0, other_ms=44.0)
     late = LateChange(rank=1, change_ms=-9.1, low_ms=-13.8, high_ms=-4.4, baseline_ms=9.1, other_ms=0.0)
     told = verdict_sentences(replace(WIDE, recurring=OFTEN, parts=[idle], late=late))
-    assert told[0].startswith("In late every 4th step") and told[1].startswith("By all steps rank 1 keeps the others")
+    assert told[0].startswith("In “late” every 4th step") and told[1].startswith("By all steps rank 1 keeps the others")
     assert "idle" not in " ".join(told)
 
 
@@ -101,10 +103,10 @@ def test_the_noise_line_is_short_and_waits_for_cores_are_told_where_sides_differ
         noise = replace(ONE_EACH, baseline_run_delay_ms=there, other_run_delay_ms=here)
         return noise_sentence(replace(WIDE, noise=noise))
 
-    assert waits(11.8, 5.4).endswith(": in calm 11.8 ms and in late 5.4 ms") and "core" in waits(20.0, 20.0)
+    assert waits(11.8, 5.4).endswith(": in “calm” 11.8 ms and in “late” 5.4 ms") and "core" in waits(20.0, 20.0)
     assert "core" in waits(None, 5.4) and "core" not in waits(0.1, 0.4) and "core" not in waits(None, None)
     assert "for a core" not in waits(5.4, 11.8), "which is told beside the step"
-    assert "In late ranks wait 6.4 ms more" in " ".join(verdict_sentences(replace(
+    assert "In “late” ranks wait, in the mean, 6.4 ms more" in " ".join(verdict_sentences(replace(
         WIDE, noise=replace(ONE_EACH, other_run_delay_ms=11.8))))  # fmt: skip
     repeats = replace(WIDE, noise=replace(ONE_EACH, unit="repeats", baseline=3, other=2))
     assert "between 3 and 2 repeats" in noise_sentence(repeats) and AGAIN not in verdict_sentences(repeats)
@@ -131,14 +133,16 @@ def test_a_part_that_the_other_side_has_as_well_costs_more_and_is_not_found_in_o
     slower = replace(WIDE, verdict="slower", change_ms=33.6, low_ms=15.1, high_ms=47.3, parts=[part],
                      alone=[FoundAlone(side="other", finding=sent)])  # fmt: skip
     first, second, *_ = verdict_sentences(slower)
-    assert first == "late is 75.8% slower (95%: 34.1 to 106.8): +34 ms."
-    assert second.startswith("Exposed transfer costs more in late: at least 20.0 ms a step, for at most 5.9 ms in calm")
+    assert first == "“late” is 75.8% slower (95%: 34.1 to 106.8): +34 ms."
+    assert second.startswith(
+        "Exposed transfer costs more in “late”: at least 20.0 ms a step, for at most 5.9 ms in “calm”"
+    )
     as_much = replace(slower, parts=[replace(part, baseline_ms=21.0)])
-    assert verdict_sentences(as_much)[1].startswith("Found first in late: ")
+    assert verdict_sentences(as_much)[1].startswith("Found first in “late”: ")
     none = replace(slower, parts=[replace(part, baseline_ms=0.1)])
     assert verdict_sentences(none)[0].endswith("+34 ms, and in it alone exposed transfer costs at least 20.0 ms.")
     less = replace(none, low_ms=21.0)  # than the step is longer by for sure
-    assert verdict_sentences(less)[1].startswith("Found in late alone: exposed transfer: at least 20.0 ms")
+    assert verdict_sentences(less)[1].startswith("Found in “late” alone: exposed transfer: at least 20.0 ms")
 
 
 def test_a_ranks_cause_that_one_side_alone_has_is_named_with_the_change_that_it_is_of() -> None:
@@ -162,13 +166,13 @@ def test_a_ranks_cause_that_one_side_alone_has_is_named_with_the_change_that_it_
     assert "in it alone rank 1, a stalled host, costs 53.4 ms" in still and "stands still" not in still, "once"
     faster = replace(slower, verdict="faster", change_ms=-50.0, low_ms=-93.4, high_ms=-10.2,
                      alone=[FoundAlone(side="baseline", finding=more)])  # fmt: skip
-    assert "−50 ms, and in calm alone rank 1, more work, costs 53.4 ms" in verdict_sentences(faster)[0]
+    assert "−50 ms, and in “calm” alone rank 1, more work, costs 53.4 ms" in verdict_sentences(faster)[0]
     for other in (
         replace(slower, alone=[FoundAlone(side="other", finding=more, like_ms=30.0)]),  # another rank's there
         replace(slower, high_ms=52.0),  # the cause costs more than the step can be longer by
         replace(slower, alone=[FoundAlone(side="other", finding=replace(more, low_ms=0.0))]),
     ):
-        assert verdict_sentences(other)[0].endswith("+50 ms.") and "Found first in late: rank 1, more work" in (
+        assert verdict_sentences(other)[0].endswith("+50 ms.") and "Found first in “late”: rank 1, more work" in (
             " ".join(verdict_sentences(other))
         )
 
@@ -192,17 +196,23 @@ def test_ranks_that_wait_far_longer_for_cores_are_the_cause_before_what_takes_lo
     low_ms = {"same": -4.3, "slower": 4.3}[verdict]
     told = verdict_sentences(replace(WIDE, verdict=verdict, change_ms=30.0, low_ms=low_ms, high_ms=60.0, parts=[part],
                                      noise=busy))  # fmt: skip
-    waits = "In late ranks wait 24.6 ms more of a step for a core, which other processes or the job's own threads have."
+    waits = (
+        "In “late” ranks wait, in the mean, 24.6 ms more of a step for a core, which other processes or the job's own "
+        "threads have."
+    )
     assert told[{"same": 0, "slower": 1}[verdict]] == waits and told.count(waits) == 1
+    assert told[told.index(waits) + 1 if verdict == "slower" else -2] == (
+        "Steps are told by their medians, and waits by their mean: one less the other is no change of the rest."
+    )
     assert "recurrent layers" not in " ".join(told)
     busier = replace(WIDE, verdict=verdict, change_ms=30.0, low_ms=low_ms, high_ms=60.0, parts=[part], noise=busy)
-    held = "as operators run on meanwhile: 5.4 ms in calm and 30.0 ms in late, of a step."
+    held = "as operators run on meanwhile: 5.4 ms in “calm” and 30.0 ms in “late”, of a step in the mean."
     assert parts_sentence(busier).endswith(held), "the table says +20 ms of recurrent layers, with nothing beside it"
     assert held in summary(busier)
     assert "for a core" not in parts_sentence(replace(busier, noise=replace(ONE_EACH, other_run_delay_ms=8.0)))
     alike = replace(ONE_EACH, other_run_delay_ms=8.0)  # as undisturbed runs differ
     first = verdict_sentences(replace(WIDE, change_ms=10.0, high_ms=30.0, parts=[part], noise=alike))[0]
-    assert first.startswith("In late a step has 20 ms more recurrent layers")
+    assert first.startswith("In “late” a step has 20 ms more recurrent layers")
 
 
 def test_what_is_left_of_a_sure_change_is_not_told_as_noise() -> None:
@@ -224,12 +234,12 @@ def test_what_is_left_of_a_sure_change_is_not_told_as_noise() -> None:
 
 def test_a_cause_in_the_job_that_costs_more_than_waits_for_cores_stays_first() -> None:
     busy = replace(ALONE, change_ms=30.0, high_ms=60.0, noise=replace(ONE_EACH, other_run_delay_ms=30.0))
-    assert verdict_sentences(busy)[0].startswith("In late ranks wait 24.6 ms more")
-    assert verdict_sentences(busy)[1].startswith("In late, and not in calm, rank 1 costs a step")
+    assert verdict_sentences(busy)[0].startswith("In “late” ranks wait, in the mean, 24.6 ms more")
+    assert verdict_sentences(busy)[1].startswith("In “late”, and not in “calm”, rank 1 costs a step")
     dear = replace(STALL, ms=40.0, low_ms=35.0, high_ms=45.0)
     told = verdict_sentences(replace(busy, alone=[FoundAlone(side="other", finding=dear)]))
-    assert told[0].startswith("In late, and not in calm, rank 1 costs a step 40.0 ms")
-    assert any(one.startswith("In late ranks wait") for one in told)
+    assert told[0].startswith("In “late”, and not in “calm”, rank 1 costs a step 40.0 ms")
+    assert any(one.startswith("In “late” ranks wait") for one in told)
 
 
 def test_how_many_exchanges_a_step_makes_comes_first_where_that_is_the_work_that_differs() -> None:
@@ -242,9 +252,9 @@ def test_how_many_exchanges_a_step_makes_comes_first_where_that_is_the_work_that
     slower = replace(WIDE, verdict="slower", change_ms=75.0, low_ms=22.8, high_ms=113.2, parts=[copies, transfer],
                      amounts=counted)  # fmt: skip
     told = " ".join(verdict_sentences(slower))
-    assert told.startswith("late makes 8 all_reduce calls a step for 2 in calm, and is ")
+    assert told.startswith("“late” makes 8 all_reduce calls a step for 2 in “calm”, and is ")
     assert "copies and casts +7.0" in told and "the rest within noise" not in told
     bigger = [one for one in counted if one.amount == "sent_bytes"]  # in as many calls
-    assert headline(replace(slower, amounts=bigger)).startswith("late does other work than calm, and is ")
+    assert headline(replace(slower, amounts=bigger)).startswith("“late” does other work than “calm”, and is ")
     harder = [*counted, AmountChange(amount="flops_a_sample", operation=None, baseline=1.0, other=3.0)]
-    assert headline(replace(slower, amounts=harder)).startswith("late does other work than calm, and is ")
+    assert headline(replace(slower, amounts=harder)).startswith("“late” does other work than “calm”, and is ")

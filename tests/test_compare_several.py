@@ -14,7 +14,7 @@ from scalescope.report.compare.sentences import headline, verdict_sentences
 from scalescope.report.text.reference import gone_clause
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_alone
-from scalescope.scaling.compare.alone import with_its_own_first
+from scalescope.scaling.compare.alone import causes_come
 from scalescope.scaling.compare.answer import Comparison, CountedWork, FoundAlone, PartChange
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
@@ -61,7 +61,7 @@ READS = cause("element_reads", 6.0, EvidenceRow(kind="operator", name="aten::ite
 def both(tmp_path: Path) -> Comparison:
     """Return a comparison of a run with one whose steps have needless collectives and values read one by one."""
     sides = [job(tmp_path / "none")], [job(tmp_path / "both", with_metrics)]
-    return compared(sides, {"none": NOTHING, "both": [READS, needless(7.6)]})
+    return compared(sides, {"none": NOTHING, "both": [needless(7.6), READS]})
 
 
 def test_causes_are_told_largest_first_and_the_others_beside_the_first(both: Comparison) -> None:
@@ -71,13 +71,39 @@ def test_causes_are_told_largest_first_and_the_others_beside_the_first(both: Com
         ("other", "element_reads"),
     ]
     first, *more = verdict_sentences(both)
-    assert first.startswith("In both, and not in none, needless collectives cost a step 7.6 ms (")
-    beside = "Beside it, in both alone too, reading one by one costs 6.0 ms (4.8 ms to 7.2 ms)."
-    found = "Found in both alone: reading one by one: 6.0 ms ("
+    assert first.startswith("In “both”, and not in “none”, needless collectives cost a step 7.6 ms (")
+    beside = "Beside it, in “both” alone too, reading one by one costs 6.0 ms (4.8 ms to 7.2 ms)."
+    found = "Found in “both” alone: reading one by one: 6.0 ms ("
     assert beside in more
     assert all(one in summary(both) for one in (beside, found)), "in markdown alike"
     said = [f"{card.verdict.headline} {' '.join(card.verdict.sentences)}" for card in comparison_page(both).cards]
     assert any(beside in one and found in one for one in said), "and on the page"
+
+
+def test_one_run_s_causes_stand_in_the_order_that_it_has_them_by_itself(both: Comparison, tmp_path: Path) -> None:
+    """By itself a run began with one cause, and beside another run with another, which was not the dearer one there."""
+    paths = [tmp_path / "calm"], [tmp_path / "two"]
+    sides = [job(paths[0][0])], [job(paths[1][0], with_metrics)]
+    first = compared(sides, {"calm": NOTHING, "two": [READS, needless(7.6)]})
+    assert [one.finding.code for one in first.alone] == ["element_reads", "needless_collectives"]
+    whose = compared(sides, {"calm": [cause("copies", 7.0), cause("recompilation", 5.0)], "two": [READS]})
+    told = [(one.side, one.finding.code) for one in whose.alone if one.finding.code != "copies"]
+    assert told == [("other", "element_reads"), ("baseline", "recompilation")], "of both sides the dearer one's first"
+
+
+def test_what_is_counted_and_takes_longer_than_the_first_cause_does_not_stand_below_it(both: Comparison) -> None:
+    """*Needless collectives cost 7.6 ms* came first, and below it elementwise operators of 15.1 ms a step besides."""
+    counted = CountedWork(baseline_calls=17, other_calls=43, change_ms=15.1, low_ms=9.0, high_ms=21.0)
+    part = PartChange(name="elementwise and reductions", change_ms=13.0, low_ms=-3.0, high_ms=29.0, baseline_ms=5.0,
+                      other_ms=18.0, work=counted)  # fmt: skip
+    answer = msgspec.structs.replace(both, parts=[part])
+    first, then, *_ = verdict_sentences(answer)
+    assert "elementwise and reductions 43 calls a step for 17 (+15.1 ms)" in first
+    assert then.startswith("In “both”, and not in “none”, needless collectives cost")
+    less = msgspec.structs.replace(counted, change_ms=5.1, low_ms=3.0, high_ms=8.0)
+    answer.parts = [msgspec.structs.replace(part, work=less)]
+    first, *more = verdict_sentences(answer)
+    assert first.startswith("In “both”, and not in “none”, needless") and any("43 calls" in one for one in more)
 
 
 def test_three_at_most_stand_beside_the_first_and_all_in_the_list(both: Comparison) -> None:
@@ -90,10 +116,13 @@ def test_three_at_most_stand_beside_the_first_and_all_in_the_list(both: Comparis
     assert [one.finding.code for one in beside_lead(several)] == ["element_reads", "data_loading", "copies"]
     told = verdict_sentences(several)
     assert (
-        "Beside it, in both alone too, reading one by one costs 6.0 ms (4.8 ms to 7.2 ms) and loading data" in told[2]
+        "Beside it, in “both” alone too, reading one by one costs 6.0 ms (4.8 ms to 7.2 ms) and loading data" in told[2]
     )
-    assert told[3].startswith("In none, and not in both, exposed copies cost 4.0 ms")
-    assert summary(several).count("Found in both alone: ") == 3 and summary(several).count("Found in none alone: ") == 1
+    assert told[3].startswith("In “none”, and not in “both”, exposed copies cost 4.0 ms")
+    assert (
+        summary(several).count("Found in “both” alone: ") == 3
+        and summary(several).count("Found in “none” alone: ") == 1
+    )
 
 
 def test_the_whole_step_is_told_without_the_first_of_several_causes(both: Comparison) -> None:
@@ -154,7 +183,7 @@ def test_a_trifle_of_a_host_is_no_cause_that_a_reference_has_not(tmp_path: Path)
     stalls = msgspec.structs.replace(stall(0, 0.1), reference_ms=0.0)
     for ms, leads in ((0.1, False), (12.0, True)):
         found.findings = [bound, msgspec.structs.replace(stalls, ms=ms, low_ms=0.9 * ms, high_ms=1.1 * ms)]
-        assert (with_its_own_first(found)[0].code == "host_stall") == leads
+        assert [one.code for one in causes_come(found)] == ["host_stall"] * leads
 
 
 @pytest.mark.parametrize(("besides", "is_gone"), [(3, True), (30, False)])
@@ -206,7 +235,7 @@ def test_what_evening_out_brings_stands_beside_what_a_rank_with_more_to_do_costs
     calm, more = job(tmp_path / "calm"), job(tmp_path / "more", late)
     found = compared(([calm], [more]), {"calm": NOTHING, "more": [work]})
     costs = f"rank 1 costs a step 12.0 ms (9.6 ms to 14.4 ms; {brings})"
-    assert verdict_sentences(found)[0].startswith(f"In more, and not in calm, {costs}")
+    assert verdict_sentences(found)[0].startswith(f"In “more”, and not in “calm”, {costs}")
     larger = msgspec.structs.replace(found.alone[0], finding=cause("element_reads", 13.0))
     two = msgspec.structs.replace(found, alone=[larger, *found.alone])
     listed = f"rank 1, more work, costs 12.0 ms (9.6 ms to 14.4 ms; {brings})"
@@ -218,7 +247,7 @@ def test_what_evening_out_brings_stands_beside_what_a_rank_with_more_to_do_costs
     assert f"rank 1 costs 12.0 ms (9.6 ms to 14.4 ms; {brings}) of the 74.1 ms step" in run_verdict(run).headline
     back = analyze_against(calm, [more])
     back.lost = [msgspec.structs.replace(one, gone=[work]) for one in back.lost]
-    assert f"in more, and not in calm, {costs}" in gone_clause(back)
+    assert f"in “more”, and not in “calm”, {costs}" in gone_clause(back)
     alone = analyze_alone(more)
     alone.findings = [work]
     assert brings not in run_verdict(alone).headline, "which its advice says right behind it"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scalescope.report.compare.parts import part_name
-from scalescope.report.compare.sentences import further, headline, verdict_sentences
+from scalescope.report.compare.sentences import further, headline, kernels_sentence, verdict_sentences
 from scalescope.report.compare.tables import parts_sentence, parts_table
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_against, analyze_run
@@ -16,9 +16,9 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import SurePart
 from scalescope.scaling.answer_steps import RecurringChange
 from scalescope.scaling.as_run.of_job import kinds_of_step
-from scalescope.scaling.compare.alone import with_its_own_first
+from scalescope.scaling.compare.alone import causes_come
 from scalescope.scaling.compare.answer import Comparison, PartChange
-from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.compare import compare, compare_paths, of_accused, read_both
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference, tells_where
 from tests.gloo_traces import GlooJob, in_steps
@@ -68,11 +68,11 @@ def test_a_rank_that_stands_still_in_every_step_is_said_before_that_the_step_is_
     assert gap.rank == 1 and gap.change_ms == pytest.approx(15.0, abs=0.2)
     told = headline(found)
     assert told.startswith(
-        "In S rank 1's loop stands still for 15.1 ms of nearly every step before the backward pass (aten::ones_like), "
-        "which it does not in A (0.11 ms)."
+        "In “S” rank 1's loop stands still for 15.1 ms of nearly every step before the backward pass (aten::ones_like),"
+        " which it does not in “A” (0.11 ms)."
     )
     assert further(found).startswith("The whole step of 73.3 ms changed by +") and "rank 1" not in further(found)
-    assert headline(compare_paths([late], [calm])).startswith("In S rank 1's loop stands still for 15.1 ms")
+    assert headline(compare_paths([late], [calm])).startswith("In “S” rank 1's loop stands still for 15.1 ms")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_place_is_told_in_the_loops_words_as_an_analysis_tells_it(
         assert [(one.rank, one.before, one.place) for one in found.gaps] == [(1, place, in_loop)]
         assert f" ms of nearly every step {words}, " in headline(found)
     sure = msgspec.structs.replace(compare_paths([calm], [late]), verdict="slower", low_ms=1.0)
-    assert f" in S than in A, {words}" in further(sure)
+    assert f" in “S” than in “A”, {words}" in further(sure)
 
 
 def sleeping(folder: Path, ms: float) -> Path:
@@ -115,7 +115,7 @@ def test_a_cause_that_the_reference_has_not_is_said_before_that_the_step_is_with
     first = found.findings[0]
     assert (first.code, first.rank, first.reference_ms) == ("host_stall", 1, 0.0)
     told = run_verdict(found).headline
-    assert ": rank 1 costs 1" in told and ". There is no such cause in A. Against A the step is " in told
+    assert ": rank 1 costs 1" in told and ". There is no such cause in “A”. Against “A” the step is " in told
     assert " longer, and without that cause as long, within noise (" in told and "cannot be told" not in told
     assert analyze_run(late).findings[0].reference_ms is None
     asleep_too = analyze_against(late, [sleeping(tmp_path / "T", 11.0)])
@@ -136,9 +136,9 @@ def test_that_a_reference_has_no_such_cause_is_said_behind_the_cause_that_it_is_
     for other, words in ((starved, "Beside it waits for cores cost "), (rival, "Loading data may cost as much, 11.9")):
         found.findings = [first, other]
         told = run_verdict(found).headline
-        cause, _, rest = told.partition(". There is no such cause in A. ")
+        cause, _, rest = told.partition(". There is no such cause in “A”. ")
         assert ": rank 1 costs 1" in cause and words.lower() not in cause.lower(), told
-        assert rest.startswith(words) and ". Against A the step is " in rest
+        assert rest.startswith(words) and ". Against “A” the step is " in rest
 
 
 def test_a_cause_that_the_reference_has_not_comes_before_what_both_have(tmp_path: Path) -> None:
@@ -151,15 +151,41 @@ def test_a_cause_that_the_reference_has_not_comes_before_what_both_have(tmp_path
                     reference_ms=16.7)  # fmt: skip
     loads = Finding(code="data_loading", ms=14.0, low_ms=13.0, high_ms=15.0, backed="replay", reference_ms=14.0)
     found.findings = [bound, loads, own]
-    assert with_its_own_first(found) == [own, bound, loads]
+    assert causes_come(found) == [own] and found.findings == [bound, loads, own], "and it keeps its place"
     wait = SurePart(part="exposed_wait", change_ms=6.0, low_ms=4.0, high_ms=8.0)  # which is that rank's doing
     more = SurePart(part="matmul", change_ms=40.0, low_ms=30.0, high_ms=50.0)  # which is not
     found.lost = [msgspec.structs.replace(one, sure_parts=[wait]) for one in found.lost]
-    assert with_its_own_first(found)[0] is own
+    assert causes_come(found)[0] is own
+    plain = run_verdict(msgspec.structs.replace(found, lost=[]))
+    beside = [msgspec.structs.replace(one, come=[own]) for one in found.lost]
+    told = run_verdict(msgspec.structs.replace(found, lost=beside))
+    assert told.headline.startswith(f"{told.whose}: in “S”, and not in “A”, rank 1, a stalled host, costs a step 1")
+    assert ". Against “A” the step is 1" in told.headline and told.advice == plain.advice, "most goes to one cause"
+    assert told.headline.endswith(plain.headline.removeprefix(f"{plain.whose}: ")), "behind it the run's own order"
     found.lost = [msgspec.structs.replace(one, sure_parts=[wait, more]) for one in found.lost]
-    assert with_its_own_first(found) == [bound, loads, own]
+    assert causes_come(found) == []
     found.findings = [bound, msgspec.structs.replace(own, reference_ms=11.0)]
-    assert with_its_own_first(found)[0] is bound
+    assert causes_come(found) == []
+
+
+def test_the_parts_are_those_of_the_rank_that_the_first_cause_names(tmp_path: Path) -> None:
+    """Tables of rank 1 stood below *rank 0 costs a step 18.9 ms*: others came to wait less for rank 1 as the machine
+    was slower.
+    """
+    calm, late = sleeping(tmp_path / "A", 0.0), sleeping(tmp_path / "S", 15.0)
+    (before,), (after,) = read_both([calm], [late])
+    found = msgspec.structs.replace(compare([before], [after]), gaps=[])
+    other = Finding(code="host_stall", rank=0, ms=9.0, low_ms=8.0, high_ms=10.0, backed="replay")
+    for rank in (0, 1):
+        named = of_accused(found, before, after, [msgspec.structs.replace(other, rank=rank)])
+        assert {one.rank for one in named.parts} == {rank} == {named.of_accused} and named.kernels_rank == rank
+        assert sum(one.change_ms for one in named.parts) == pytest.approx(found.change_ms)
+        assert (named.change_ms, named.low_ms, named.high_ms) == (found.change_ms, found.low_ms, found.high_ms)
+        assert f"They are rank {rank}'s, which is named above." in parts_sentence(named)
+        assert kernels_sentence(named).startswith(f"The kernels of rank {rank}'s step side by side")
+    many = msgspec.structs.replace(other, rank=None, ranks=(0, 1))
+    alone = msgspec.structs.replace(found, late=None)
+    assert [of_accused(alone, before, after, first).of_accused for first in ([many], [])] == [None, None]
 
 
 def test_a_cause_that_the_reference_has_not_is_said_before_parts_of_slower_profiled_steps(tmp_path: Path) -> None:
@@ -172,7 +198,7 @@ def test_a_cause_that_the_reference_has_not_is_said_before_parts_of_slower_profi
     assert not tells_where(slow)
     found.lost = slow
     told = run_verdict(found).headline
-    assert ": rank 1 costs 1" in told and ". There is no such cause in A. Against A the step is " in told
+    assert ": rank 1 costs 1" in told and ". There is no such cause in “A”. Against “A” the step is " in told
     assert "as profiled" not in told and "within noise" not in told and "By itself" not in told
     assert tells_where([msgspec.structs.replace(one, step_high_ms=2 * grown) for one in slow])
 
@@ -286,7 +312,7 @@ def test_a_slow_windows_operators_are_not_sure_to_be_slower_in_the_job() -> None
     """*Sure: convolution +31 ms* was said of a healthy run whose step was longer by 7 ms, within noise."""
     answer = slowed_window()
     told = " ".join(verdict_sentences(answer))
-    assert told.startswith("b cannot be told from a: ") and ". The whole step: +7 ms of" in told
+    assert told.startswith("“b” cannot be told from “a”: ") and ". The whole step: +7 ms of" in told
     assert "onvolution" not in told
     whole = parts_sentence(answer)
     assert whole.startswith("No part of the job's steps changed for sure. In the profiled steps alone, convolution and")
@@ -294,7 +320,7 @@ def test_a_slow_windows_operators_are_not_sure_to_be_slower_in_the_job() -> None
     assert "of which elementwise and reductions +4" in headline(slower), "as much as the step may be longer by"
     assert "convolution" not in " ".join(verdict_sentences(slower)), "more than the step can be longer by"
     shown = slowed_window(parts=answer.parts[:2])
-    assert headline(shown).startswith("In b a step has 31 ms more convolution"), "no other steps speak against it"
+    assert headline(shown).startswith("In “b” a step has 31 ms more convolution"), "no other steps speak against it"
 
 
 def test_what_the_profiled_steps_do_not_show_is_never_what_is_sure() -> None:
@@ -305,11 +331,11 @@ def test_what_the_profiled_steps_do_not_show_is_never_what_is_sure() -> None:
     rest = PartChange(name="rest", change_ms=-47.9, low_ms=-91.7, high_ms=-3.1, baseline_ms=1.0, other_ms=-46.9)
     answer = slowed_window(parts=[idle, rest], recurring=often)
     told = " ".join(verdict_sentences(answer))
-    assert told.startswith("In b every 6th step takes 79.6 ms longer, and in a none does: +13.3 ms")
+    assert told.startswith("In “b” every 6th step takes 79.6 ms longer, and in “a” none does: +13.3 ms")
     assert "not seen" not in told and "idle" not in told
     assert "not seen" not in parts_sentence(answer)
     steady = " ".join(verdict_sentences(msgspec.structs.replace(answer, recurring=None)))
-    assert steady.startswith("In b a step has 26 ms more idle (host late) than in a") and "not seen" not in steady
+    assert steady.startswith("In “b” a step has 26 ms more idle (host late) than in “a”") and "not seen" not in steady
 
 
 def test_what_takes_back_a_slow_windows_change_leads_no_sentence() -> None:

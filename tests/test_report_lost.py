@@ -57,10 +57,10 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
     said = capsys.readouterr().out
     first = said.strip().splitlines()[0]
     assert (
-        "a step is 4.0 ms longer than calm's (26.5 ms to 30.5 ms; 95%: 3.19 to 4.81 ms): on rank 2, for which the "
+        "a step is 4.0 ms longer than “calm”'s (26.5 ms to 30.5 ms; 95%: 3.19 to 4.81 ms): on rank 2, for which the "
         "others come to wait, 4.0 ms more compute. By its own steps alone: rank 2 costs 1.7 ms" in first
     )
-    table = said[said.index("What a profiled step lost against calm, a rank, recording included\n") :].splitlines()
+    table = said[said.index("What a profiled step lost against “calm”, a rank, recording included\n") :].splitlines()
     rows = [[float(word) for word in line.split()] for line in table if re.match(r"\s+\d\s+26\.50", line)]
     assert [row[0] for row in rows] == [0, 1, 2, 3]
     for row in rows:
@@ -77,10 +77,10 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
 def test_which_of_the_two_is_slower_is_said_first_and_what_one_does_by_itself_after_it(calm: Path, late: Path) -> None:
     faster, same = run_verdict(analyze_against(calm, [late])), run_verdict(analyze_against(calm, [calm]))
     assert (
-        "a step is 4.0 ms shorter than late's (30.5 ms to 26.5 ms; 95%: 3.19 to 4.81 ms): on rank 2, for which the "
+        "a step is 4.0 ms shorter than “late”'s (30.5 ms to 26.5 ms; 95%: 3.19 to 4.81 ms): on rank 2, for which the "
         "others waited, gone are 4.0 ms more compute. By its own steps alone: " in faster.headline
     )
-    assert "a step is as long as calm's, within noise (26.5 ms to 26.5 ms; 95%: " in same.headline
+    assert "a step is as long as “calm”'s, within noise (26.5 ms to 26.5 ms; 95%: " in same.headline
     assert "). By its own steps alone: " in same.headline and "rank 2" not in same.headline
     assert run_verdict(analyze_against(late, [calm])).level == "fair"
 
@@ -102,7 +102,7 @@ def test_an_edge_has_the_colour_of_what_is_said_beside_the_reference(calm: Path,
     cause, other = (replace(run.findings[0], ms=ms, low_ms=0.9 * ms, high_ms=1.1 * ms, fraction=ms / 30.5)
                     for ms in (4.0, 9.0))  # fmt: skip
     run.findings = [replace(cause, reference_ms=0.0), replace(other, reference_ms=9.0)]
-    assert "There is no such cause in calm" in run_verdict(run).headline
+    assert "There is no such cause in “calm”" in run_verdict(run).headline
     assert told(4.0, -9.0, 17.0) == "fair", "by the cause that is new, and not by one that the reference has, too"
     whole, run.findings = run.findings, [replace(run.findings[0], ms=0.4, low_ms=0.3, high_ms=0.5, fraction=0.013)]
     assert [told(4.0, -9.0, 17.0), told(0.6, -1.0, 2.0)] == ["unknown", "good"], "a step 15% longer is not well"
@@ -125,10 +125,10 @@ def test_steps_without_a_profiler_are_compared_first_and_doubt_is_of_the_profile
         loss.from_run_delay_ms, loss.to_run_delay_ms = 1.0, 3.0
     told = run_verdict(run).headline
     assert (
-        "a step is 5.0 ms longer than calm's (27.0 ms to 32.0 ms, medians without a profiler; 95%: 3.0 to 7.0 ms) "
-        "(ranks wait 2.0 ms more of a step for a core, which other processes or the job's own threads have): in the "
-        "profiled steps that is mostly 4.0 ms more compute on rank 2, for which the others come to wait. By its own "
-        "steps alone: rank 2 costs 1.7 ms"
+        "a step is 5.0 ms longer than “calm”'s (27.0 ms to 32.0 ms, medians without a profiler; 95%: 3.0 to 7.0 ms) "
+        "(ranks wait, in the mean, 2.0 ms more of a step for a core, which other processes or the job's own threads "
+        "have): in the profiled steps that is mostly 4.0 ms more compute on rank 2, for which the others come to wait. "
+        "By its own steps alone: rank 2 costs 1.7 ms"
     ) in told
     run.step_times = StepTimes(
         measured_step_ms=32.0, measured_step_p95_ms=36.0, measured_steps=40, window_step_ms=30.5,
@@ -157,7 +157,7 @@ def test_what_steps_as_run_changed_by_is_not_told_of_the_profiled_ones(calm: Pat
     (profiled,) = [one for one in told.sentences if "Of the profiled steps: " in one]
     assert "cannot be told" not in profiled and "calm" not in profiled
     between = (
-        "Between the longer steps a step cannot be told in length from calm's, within noise (139.3 ms to 137.8 ms; "
+        "Between the longer steps a step cannot be told in length from “calm”'s, within noise (139.3 ms to 137.8 ms; "
     )
     assert any(one.startswith(f"{between}95%: -25 to 20 ms)") for one in told.sentences)
 
@@ -177,7 +177,7 @@ def test_a_step_that_may_well_be_longer_is_not_called_as_long(calm: Path, off_ms
     run = analyze_against(calm, [calm])
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = off_ms / 2, -0.1, off_ms
-    assert f"a step {told} calm's, within noise (26.5 ms to 26.5 ms; 95%: " in run_verdict(run).headline
+    assert f"a step {told} “calm”'s, within noise (26.5 ms to 26.5 ms; 95%: " in run_verdict(run).headline
 
 
 def test_what_a_run_is_told_by_itself_is_what_it_is_told_alone() -> None:
@@ -199,7 +199,7 @@ def test_a_run_folders_answer_and_page_hold_it(calm: Path, late: Path, tmp_path:
     assert front_door.main(["analyze", str(folder.path), "--against", str(calm)]) == 0
     losses = read_run_answer(folder.analysis).lost
     page = html.unescape((folder.path / "report-against-calm.html").read_text())
-    assert "What was lost against a reference" in page and "4 GPUs, against calm" in page
+    assert "What was lost against a reference" in page and "4 GPUs, against “calm”" in page
     (section,) = (one for one in page_of(read_report_data(folder)).sections if one.key == "lost")
     (panel,) = section.panels
     assert [row[3] for row in panel.table.rows] == [loss.growth_ms for loss in losses]
@@ -248,11 +248,13 @@ def test_a_growth_within_noise_is_of_profiled_steps_and_no_part_of_it_is_a_findi
     )
     console = Console(file=(said := io.StringIO()), width=200)
     print_run(run, console)
-    below = said.getvalue().split("What a profiled step lost against calm, a rank, recording included: within noise")[1]
+    below = said.getvalue().split("What a profiled step lost against “calm”, a rank, recording included: within noise")[
+        1
+    ]
     assert noise in below.split("What costs the step")[0]
     (panel,) = lost_panels(data_of_traces([run], "run"))
     assert panel.sentence == (
-        f"Against calm a profiled step of the mean rank is 4.0 ms longer (26.5 ms to 30.5 ms). {noise}"
+        f"Against “calm” a profiled step of the mean rank is 4.0 ms longer (26.5 ms to 30.5 ms). {noise}"
     )
     for loss in run.lost:
         loss.step_low_ms = loss.step_high_ms = -3.0
@@ -265,19 +267,19 @@ def test_a_step_that_is_longer_as_measured_is_told_so_with_what_it_is_without_wa
 ) -> None:
     """*45.7 ms longer, within noise* was told beside *rank 1 costs 48.6 ms (23.3 to 50.3)*."""
     sure = AsMeasured(low_ms=21.0, high_ms=70.0, free_ms=2.3, free_low_ms=-18.0, free_high_ms=23.0)
-    without = "2 ms (95%: -18 to 23 ms), within noise, without what ranks waited for cores"
+    without = "2 ms longer, within noise (95%: -18 to 23 ms), without what ranks waited for cores"
     run = analyze_against(late, [calm])
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.as_measured = 45.7, -18.0, 66.0, sure
-    clause = f"45.7 ms longer than calm's as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms), and by {without}"
+    clause = f"45.7 ms longer than “calm”'s as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms), and {without}"
     assert lost_clause(run) == f"a step is {clause}"
-    assert beside_cause(run) == "against calm the step is " + clause.replace(" than calm's", "")
-    assert "changed by 46 ms (95%: 21 to 70 ms), as measured, and by " + without in noise_sentence(run.lost)
+    assert beside_cause(run) == "against “calm” the step is " + clause.replace(" than “calm”'s", "")
+    assert "changed by 46 ms (95%: 21 to 70 ms) as measured, and is " + without in noise_sentence(run.lost)
     assert "within noise" not in lost_title(run.lost)
     shorter = AsMeasured(low_ms=-70.0, high_ms=-21.0, free_ms=-2.3, free_low_ms=-23.0, free_high_ms=18.0)
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms, loss.as_measured = -45.7, -66.0, 18.0, shorter
-    assert "45.7 ms shorter than calm's as measured (26.5 ms to 30.5 ms; 95%: 21 to 70 ms)" in lost_clause(run)
+    assert "ms to 30.5 ms; 95%: 21 to 70 ms), and 2 ms shorter, within noise (95%: -23 to 18 ms), " in lost_clause(run)
 
 
 def test_what_a_step_is_longer_by_beside_a_sure_cause_is_told_and_not_all_of_it_as_noise(
@@ -289,18 +291,18 @@ def test_what_a_step_is_longer_by_beside_a_sure_cause_is_told_and_not_all_of_it_
                             remedy=None)]  # fmt: skip
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 19.5, -0.6, 39.7
-    told = "against calm the step is 19.5 ms longer, and without that cause 6.1 ms longer, within noise ("
+    told = "against “calm” the step is 19.5 ms longer, and without that cause 6.1 ms longer, within noise ("
     assert beside_cause(run) == f"{told}26.5 ms to 30.5 ms; 95%: -14 to 26 ms)"
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 3.0, -17.0, 23.0
-    assert beside_cause(run).startswith("against calm the step is 3.0 ms longer, within noise (")
+    assert beside_cause(run).startswith("against “calm” the step is 3.0 ms longer, within noise (")
 
 
 def test_each_length_below_says_of_which_step_it_is_as_profiled_or_as_run(calm: Path, late: Path) -> None:
     """*A step of the mean rank is 42.3 ms longer. Compared as steps of one job the change is 24 ms*: of which steps?"""
     run = analyze_against(late, [calm])
     (panel,) = lost_panels(data_of_traces([run], "run"))
-    assert panel.sentence.startswith("Against calm a profiled step of the mean rank is 4.0 ms longer (26.5 ms to ")
+    assert panel.sentence.startswith("Against “calm” a profiled step of the mean rank is 4.0 ms longer (26.5 ms to ")
     assert panel.sentence.endswith(". The step as run changed by 4.00 ms (95%: 3.19 to 4.81 ms), beyond noise.")
     for loss in run.lost:
         loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 8.0, 4.0, 12.0
@@ -313,7 +315,7 @@ def test_each_length_below_says_of_which_step_it_is_as_profiled_or_as_run(calm: 
     assert panel.table is not None and panel.table.note.endswith("Profiled steps of both, recording included.")
     assert [column.title for column in panel.table.columns[1:3]] == ["reference's profiled step", "profiled step"]
     folded = for_an_issue([run])
-    assert "<summary>What a profiled step lost against calm, a rank, recording included</summary>" in folded
+    assert "<summary>What a profiled step lost against “calm”, a rank, recording included</summary>" in folded
     assert "reference's profiled step" in folded
 
 
@@ -358,10 +360,10 @@ def test_a_reference_of_one_rank_is_said_to_be_and_neither_its_waits_nor_its_cau
     assert front_door.main(["analyze", str(job), "--against", str(part)]) == 0
     said = capsys.readouterr().out
     assert (
-        "part has no trace of rank 1, of 2 ranks: who waits for whom is not known there, so waits cannot be compared, "
-        "and the parts of a step only on rank 0." in said
+        "“part” has no trace of rank 1, of 2 ranks: who waits for whom is not known there, so waits cannot be compared,"
+        " and the parts of a step only on rank 0." in said
     )
-    assert "no such cause in part" not in said
+    assert "no such cause in “part”" not in said
     whole = analyze_against(job, [job])
     assert whole.lost[0].reference_lacks == [] and "has no trace of" not in str(run_verdict(whole))
 
@@ -390,9 +392,9 @@ def test_a_part_beyond_noise_is_told_of_a_step_whose_length_is_not(calm: Path, l
         run.lost[at] = replace(loss, sure_parts=[sure, SurePart(part="matmul", change_ms=-1.0, low_ms=-2, high_ms=-0.1,
                                                                 rank=1)])  # fmt: skip
     told = lost_clause(run)
-    assert told.startswith("a step has 13 ms more idle (host late) and 1.00 ms less matmul on rank 1 than calm's; "), (
-        told
-    )
+    assert told.startswith(
+        "a step has 13 ms more idle (host late) and 1.00 ms less matmul on rank 1 than “calm”'s; "
+    ), told
     assert "its length cannot be told from that, within noise" in told
     assert noise_sentence(run.lost).endswith("within noise. Beyond noise idle (host late) and matmul changed.")
     assert not lost_title(run.lost).endswith("within noise")
@@ -430,17 +432,19 @@ def test_work_that_differs_is_said_before_a_length_that_cannot_be_told(calm: Pat
     assert not lost_title(run.lost).endswith("within noise")
     first = run_verdict(run).headline
     assert (
-        "a step does not do the same work as calm's: elementwise and reductions 858 calls a step for 601 (32 ms more; "
-        "95%: 16 to 48 ms); its length cannot be told from that, within noise (" in first
+        "a step does not do the same work as “calm”'s: elementwise and reductions 858 calls a step for 601 (32 ms more;"
+        " 95%: 16 to 48 ms); its length cannot be told from that, within noise (" in first
     )
     runs = ", by what one run of a job differs from the next: by their own steps they are known to ± 3.9 ms and ± 28.3"
     assert f"95%: -17 to 97 ms{runs} ms)" in first
-    assert " does not do the same work as calm's: elementwise" in beside_cause(run), "beside a cause that leads, too"
+    assert " does not do the same work as “calm”'s: elementwise" in beside_cause(run), "beside a cause that leads, too"
     amount = AmountChange(amount="collectives", operation="all_reduce", baseline=8.0, other=2.0)
     calls = other_calls(replace(found, amounts=[amount]))
     assert not other_calls(replace(found, amounts=[amount], low_ms=1.0))
     run.lost = [replace(one, other_calls=calls) for one in run.lost]
-    both = "a step does not do the same work as calm's: 2 all_reduce calls a step for 8 and elementwise and reductions"
+    both = (
+        "a step does not do the same work as “calm”'s: 2 all_reduce calls a step for 8 and elementwise and reductions"
+    )
     assert both in run_verdict(run).headline
     run.lost = [replace(one, to_own_ms=57.0, other_calls=[]) for one in run.lost]
     assert runs[:40] not in run_verdict(run).headline, "its own steps leave as much open"

@@ -242,8 +242,10 @@ def test_a_comparison_names_the_workers_that_have_the_cores_on_one_side() -> Non
             change_ms=found.change_ms, low_ms=-20.0, high_ms=70.0, baseline_ms=133.0, other_ms=177.0,
         )  # fmt: skip
         first = verdict_sentences(answer)[0]
-        whose = "of which the loaders' workers use 0.47 there, and 0.09 in calm." if by_workers else "threads have."
-        assert first.startswith("In slow ranks wait 42.7 ms more of a step for a core, ") and first.endswith(whose)
+        whose = "of which the loaders' workers use 0.47 there, and 0.09 in “calm”." if by_workers else "threads have."
+        assert first.startswith(
+            "In “slow” ranks wait, in the mean, 42.7 ms more of a step for a core, "
+        ) and first.endswith(whose)
 
 
 def test_a_comparison_with_batches_that_are_kept_names_the_workers_that_there_are_no_more() -> None:
@@ -261,7 +263,7 @@ def test_a_comparison_with_batches_that_are_kept_names_the_workers_that_there_ar
         )  # fmt: skip
         told = verdict_sentences(answer)
         there, here = ("none", "1.10") if sides[1] is kept else ("1.10", "none")
-        assert f"of which the loaders' workers use {there} there, and {here} in {sides[0].name}." in told[0]
+        assert f"of which the loaders' workers use {there} there, and {here} in “{sides[0].name}”." in told[0]
         assert not any("Run both again" in one for one in told)
 
 

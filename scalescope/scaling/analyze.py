@@ -55,10 +55,9 @@ def analyze_against(
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
-    from scalescope.scaling.compare.alone import beside_parts, causes_gone, doing_beside, with_its_own_first
+    from scalescope.scaling.compare.alone import beside_parts, causes_come, causes_gone, doing_beside
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
-    from scalescope.scaling.compare.lost import lost_time, with_noise
-    from scalescope.scaling.findings.derived import advice_of
+    from scalescope.scaling.compare.lost import compared, lost_time, of_rank_named, with_noise
     from scalescope.scaling.verdicts.reference import (
         beside_reference,
         is_counted,
@@ -66,12 +65,12 @@ def analyze_against(
         is_sure,
         tells_where,
     )
-    from scalescope.scaling.windows.add import draw_anew
 
     here = explain_windows(run, jobs, executor, for_replay=True)
     good = [explain_windows(path, jobs, executor, for_replay=True) for path in references]
     here.analysis.lost = lost_time(good, here)
-    here.analysis.lost = with_noise(here.analysis.lost, run, references, _jobs_here(jobs, executor))
+    beside = compared(run, references, _jobs_here(jobs, executor))
+    here.analysis.lost = with_noise(here.analysis.lost, beside, run, references)
     for path in references:
         # of ranks that share samples out otherwise one's blocks tell nothing of the step's
         told = here.analysis.lost[0].samples is not None
@@ -80,9 +79,8 @@ def analyze_against(
                             "same job, undisturbed")  # fmt: skip
     found = _completed(run, here, jobs, executor, outlook, None)
     whole = not found.lost[0].reference_lacks  # else a rank whose trace is missing may have the same causes
-    first = found.findings[:1]
     untold = not tells_where(found.lost) and any(map(is_sure, found.findings))
-    counted = any(map(is_counted, first))
+    counted = any(map(is_counted, found.findings[:1]))
     shorter = found.lost[0].step_low_ms is not None and found.lost[0].step_low_ms <= 0  # or may be
     if whole and (untold or counted or shorter):
         own = [_completed(path, one, jobs, executor, NO_OUTLOOK, None)
@@ -93,10 +91,12 @@ def analyze_against(
     if whole and (untold or counted):
         found.findings = beside_parts(beside_reference(found.findings, [one.findings for one in own]), own)
         if untold and not is_not_in_reference(found.findings[0]):
-            found.findings = with_its_own_first(found)
-            found.advice = advice_of(found.findings)
-        if first and (found.findings[0].code, found.findings[0].rank) != (first[0].code, first[0].rank):
-            draw_anew(here)
+            come = causes_come(found)
+            found.lost = [msgspec.structs.replace(loss, come=come) for loss in found.lost]
+    if beside is not None and found.lost[0].step_change_ms is not None:
+        new = [one for one in (*found.lost[0].come[:1], *found.findings[:1]) if is_not_in_reference(one)]
+        named = [*new[:1], *found.lost[0].gone[:1]]
+        found.lost = of_rank_named(found.lost, beside, sorted(named, key=lambda one: -(one.ms or 0.0))[:1])
     return found
 
 

@@ -181,8 +181,10 @@ class RankLoss(msgspec.Struct, kw_only=True):
     #: Of a step whose change is within noise, what is done more or less often, most time first.
     other_work: list[OtherWork] = []
     other_calls: list[OtherCalls] = []  # … and of which collectives it makes another number
-    #: Causes that are sure in the reference and not in the run, most costly first; of a step that may be no longer.
+    #: Causes that are sure in the reference and not in the run, as its own analysis orders them; of a step that may be
+    #: no longer.
     gone: list[Finding] = []
+    come: list[Finding] = []  # … in the run and not in the reference, where the run's first cause is none of them
     #: What steps that are longer every so often cost there (`baseline`) and here (`other`), as `compare` has it; None:
     #: neither has any, or one of both ran too short to have shown them.
     recurring: RecurringChange | None = None

@@ -72,6 +72,7 @@ class OtherWork(msgspec.Struct, kw_only=True, frozen=True):
     low_ms: float
     high_ms: float
     rank: int | None = None  # whose alone; None: each one's
+    within_noise: bool = False  # the whole kind's change: then what is done besides is all that is sure of it
 
 
 class OtherCalls(msgspec.Struct, kw_only=True, frozen=True):

@@ -6,12 +6,15 @@ measure of one thing, which is told by the cause.
 
 from msgspec.structs import replace
 
+from scalescope.report.compare.amounts import more_kernels
+from scalescope.report.compare.parts import moved
 from scalescope.report.compare.standing import NO_TRIFLE
 from scalescope.report.compare.sure import most_sure_ms, sure_sentences
 from scalescope.report.drawing.numbers import WIDE, listing, milliseconds
-from scalescope.report.text.findings import because, cost, name, subject, verb
+from scalescope.report.text.findings import because, cost, subject, verb
 from scalescope.report.text.late.together import provided
 from scalescope.report.text.long import one_or_two
+from scalescope.report.text.reference import who_of
 from scalescope.scaling.compare.answer import Comparison, FoundAlone, PartChange
 from scalescope.scaling.finding.codes import Code
 from scalescope.scaling.finding.finding import Finding, ranks_of
@@ -83,14 +86,17 @@ def lead_sentences(answer: Comparison, lead: FoundAlone, here: str, there: str) 
     rest = _without(answer, finding)
     for one in besides:
         rest = _without_what_it_makes(rest, one.finding)
-    return [*told, *_why_less(finding), *sure_sentences(rest, here, there)]
+    sure = sure_sentences(rest, here, there)
+    work = more_kernels(rest, here, there)
+    counted = max((abs(one.told_ms or 0.0) for one in moved(rest) if one.more_done), default=0.0)
+    if work in sure and counted > (finding.ms or 0.0):  # which is as sure, and more
+        return [work, *told, *_why_less(finding), *(one for one in sure if one != work)]
+    return [*told, *_why_less(finding), *sure]
 
 
 def _who_costs(finding: Finding) -> str:
     """Return who or what costs how much: of a rank, with what it is."""
-    who = subject(finding)
-    what = f"{who}, {name(finding)}," if ranks_of(finding) and who != name(finding) else who
-    return f"{what} {verb(finding)} {_size(finding)}"
+    return f"{who_of(finding)} {verb(finding)} {_size(finding)}"
 
 
 def _size(finding: Finding) -> str:

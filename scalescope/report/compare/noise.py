@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from scalescope.report.compare.parts import WORTH_NAMING, names_of, part_name
+from scalescope.report.compare.parts import WORTH_NAMING, names_in_words, part_name
 from scalescope.report.drawing.numbers import WIDE, capitalized, figure, listing, signed
 from scalescope.report.text.waits.change import WAITED, WHO_HAS_THEM, is_the_cause, waits_more
 from scalescope.scaling.answer_rows import Basis
@@ -58,7 +58,7 @@ def waits_for_cores(answer: Comparison) -> str:
     if noise is None or (answer.cores_untold and answer.verdict != "same"):
         return ""
     waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
-    here, there = names_of(answer)
+    here, there = names_in_words(answer)
     threads = more_threads(answer)
     why = (
         f", {WHO_HAS_THEM}" if threads is None else f": {threads[1]} threads compute there, and {threads[0]} in {here}"
@@ -68,6 +68,15 @@ def waits_for_cores(answer: Comparison) -> str:
         why = f", of which the loaders' workers use {after} there, and {before} in {here}"
     told = waits_more(answer.change_ms or 0.0, answer.step_ms, waited, why)
     return f"In {there} {told}" if told else ""
+
+
+def apart_from_waits(answer: Comparison) -> str:
+    """Return why what ranks waited for cores, and what is left without it, do not add up to a step's change, where
+    both are told: a reader would subtract them.
+    """
+    if answer.basis != "untraced" or not waits_for_cores(answer):
+        return ""
+    return "Steps are told by their medians, and waits by their mean: one less the other is no change of the rest"
 
 
 def _by_workers(answer: Comparison) -> tuple[float, float] | None:
@@ -110,8 +119,9 @@ def cores_in_parts(answer: Comparison) -> str:
     if noise is None or cores_more_ms(answer) is None:
         return ""
     waited = (noise.baseline_run_delay_ms, noise.other_run_delay_ms)
-    told = [f"{figure(ms or 0.0, 1)} ms in {name}" for name, ms in zip(names_of(answer), waited, strict=True)]
-    return f"The parts hold what a rank waits for a core, as operators run on meanwhile: {listing(told)}, of a step."
+    told = [f"{figure(ms or 0.0, 1)} ms in {name}" for name, ms in zip(names_in_words(answer), waited, strict=True)]
+    what = "The parts hold what a rank waits for a core, as operators run on meanwhile"
+    return f"{what}: {listing(told)}, of a step in the mean."
 
 
 def without_waiting(answer: Comparison, more_ms: float) -> Comparison:
@@ -153,7 +163,7 @@ def _run_delay(answer: Comparison, noise: Noise) -> str:
     alike = len(known) > 1 and most - less <= max(_ALIKE * most, WAITED * step)
     if alike and most <= _MUCH * step:
         return ""
-    here, there = names_of(answer)
+    here, there = names_in_words(answer)
     told = [f"in {name} {_waited(ms)}" for name, ms in zip((here, there), waited, strict=True)]
     return f"Of a step a rank waits for a core, {WHO_HAS_THEM}: {listing(told)}"
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import signed
+from scalescope.report.drawing.numbers import quoted, signed
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange, PartChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -23,6 +23,12 @@ def names_of(answer: Comparison) -> tuple[str, str]:
     """Return both sides' names: apart, and short."""
     here, there = answer.baseline, answer.other
     return (here, there) if here != there else (f"A ({here})", f"B ({there})")
+
+
+def names_in_words(answer: Comparison) -> tuple[str, str]:
+    """Return both sides' names as sentences have them, in quotes."""
+    here, there = names_of(answer)
+    return quoted(here), quoted(there)
 
 
 def part_name(part: PartChange) -> str:
@@ -60,7 +66,7 @@ def because(part: PartChange, answer: Comparison) -> str:
     whole = part.told_ms or part.change_ms
     alone = next((one for one, ms in grown.items() if whole and ms / whole >= _MOST_OF_IT), None)
     if alone is not None and alone.matched_by in _ON_ONE_SIDE and not _on_both_sides(alone, own):
-        whose = names_of(answer)[_ON_ONE_SIDE.index(alone.matched_by)]
+        whose = names_in_words(answer)[_ON_ONE_SIDE.index(alone.matched_by)]
         told.append(f"{alone.other_name or alone.baseline_name}, only in {whose}")
     elif part.work is not None and part.work.other_calls != part.work.baseline_calls and not part.work.resized:
         told.append(calls(part.work))

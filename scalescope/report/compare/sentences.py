@@ -8,13 +8,20 @@ from scalescope.records.console import counted
 from scalescope.report.compare.amounts import FAR_APART, amount_words, does_other_work, exchanges
 from scalescope.report.compare.irregular import rare_change
 from scalescope.report.compare.lead import beside_lead, is_trifle, lead_sentences, leading
-from scalescope.report.compare.noise import cores_more_ms, is_wide, once_each, waits_for_cores, without_waiting
+from scalescope.report.compare.noise import (
+    apart_from_waits,
+    cores_more_ms,
+    is_wide,
+    once_each,
+    waits_for_cores,
+    without_waiting,
+)
 from scalescope.report.compare.parts import (
     MOST_NAMED,
     WORTH_NAMING,
     because,
     moved,
-    names_of,
+    names_in_words,
     part_name,
     told_change,
 )
@@ -65,7 +72,7 @@ def verdict_sentences(answer: Comparison) -> list[str]:
 
 
 def _told(answer: Comparison) -> list[str]:
-    here, there = names_of(answer)
+    here, there = names_in_words(answer)
     if answer.verdict == "not_comparable":
         return [f"{there} and {here} are not comparable: {answer.notes[0] if answer.notes else answer.reason}"]
     if answer.kind == "sweep":
@@ -84,7 +91,7 @@ def _of_same(answer: Comparison, here: str, there: str) -> list[str]:
     and then what the whole step did, and what tells more.
     """
     waits = waits_for_cores(answer)
-    whole = [one for one in (*_whole_step(answer), waits, once_each(answer)) if one]
+    whole = [one for one in (*_whole_step(answer), waits, apart_from_waits(answer), once_each(answer)) if one]
     lead = leading(answer)
     if (more_ms := cores_more_ms(answer)) is not None and (lead is None or (lead.finding.ms or 0.0) <= abs(more_ms)):
         own = without_waiting(answer, more_ms)
@@ -145,14 +152,9 @@ def _changed_by(answer: Comparison) -> str:
 
 
 def _by(change: float, low: float, high: float, step: float, *, of: bool = True) -> str:
-    """Return a change with its bounds in percent of the step; `of`: the step is named."""
+    """Return a change with its bounds, both in ms; `of`: the step is named."""
     whole = f" of {milliseconds(step)}" if of else ""
-    return f"{signed(change, low, high)}{whole} (95%: {_signed(low / step)} to {_signed(high / step)})"
-
-
-def _signed(share: float) -> str:
-    told = percent(abs(share))
-    return told if told == percent(0.0) else f"{'+' if share > 0 else '−'}{told}"
+    return f"{signed(change, low, high)}{whole} (95%: {signed(low, low, high, '')} to {signed(high, low, high)})"
 
 
 def _per(answer: Comparison) -> str:
@@ -187,7 +189,8 @@ def _of_longer(answer: Comparison, here: str, there: str) -> list[str]:
     else:
         behind, apart = _where(answer, 0 if found else MOST_WORDS - len(told.split()))
     own = _without_named(answer) if named is not None else answer
-    beside = [*(one for one in (waits, *found, apart) if one), *besides(own, here, there)]
+    beside = [one for one in (waits, apart_from_waits(answer), *found, apart) if one]
+    beside += besides(own, here, there)
     if outweighs_the_step(answer):
         often = of_recurring(answer, here, there)
         return [*often, f"Between these steps {told}{behind}", *(one for one in beside if one not in often)]
@@ -312,7 +315,7 @@ def recurring_sentence(answer: Comparison) -> str:
     one = answer.recurring
     if one is None or one.differs:
         return ""
-    return f"{recurring_words(one, *names_of(answer))}, within noise, beside the change of the steps between"
+    return f"{recurring_words(one, *names_in_words(answer))}, within noise, beside the change of the steps between"
 
 
 def _perhaps_other_job(answer: Comparison) -> str:
@@ -370,7 +373,7 @@ def alone_sentences(answer: Comparison) -> list[str]:
 
     What a loop does that stands still at a place is said already, by that place; so is what comes first.
     """
-    here, there = names_of(answer)
+    here, there = names_in_words(answer)
     still = {one.rank for one in answer.gaps}
     lead = leading(answer)
     rest = [one for one in answer.alone if one is not lead]
@@ -418,4 +421,5 @@ def kernels_sentence(answer: Comparison) -> str:
     why = f"of the profiled steps alone: {NOT_AS_RUN}" if of_window else "within noise"
     order = f"longest first; what they differ by is {why}" if alike else "most changed first"
     share = f"{percent(answer.matched_share)} of the compute has a counterpart"
-    return f"The kernels of one rank's step side by side, {order}; {share}."
+    whose = f"rank {answer.kernels_rank}" if answer.kernels_rank is not None else "one rank"
+    return f"The kernels of {whose}'s step side by side, {order}; {share}."

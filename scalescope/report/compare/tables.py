@@ -2,10 +2,11 @@
 
 from scalescope.report.compare.lead import parts_of_lead
 from scalescope.report.compare.noise import cores_in_parts
-from scalescope.report.compare.parts import names_of, part_name
+from scalescope.report.compare.parts import moved, names_of, part_name
 from scalescope.report.compare.sentences import NOT_AS_RUN, kernels_are_as_long
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.text.reference import parts_verdict
 from scalescope.scaling.compare.answer import REST, Comparison, CountedWork, GateLine, KernelChange, PartChange
 
 _MATCHED = {
@@ -111,21 +112,24 @@ def parts_sentence(answer: Comparison) -> str:
     slowed = [part_name(one) for one in of_window if not answer.is_of_longer_steps(one)]
     why = f" In the profiled steps alone, {listing(slowed)} changed: {NOT_AS_RUN}." if slowed else ""
     why += f" By the longer steps among the profiled ones {listing(longer)} changed." if longer else ""
-    adds_up = f"The parts add up to the step's change. {cores_in_parts(answer)}".rstrip()
+    # what is launched more, or less, is sure of these alone, and not that they changed
+    counted = [part_name(one) for one in moved(answer) if one.more_done and part_name(one) not in sure]
+    whose = f"They are rank {answer.of_accused}'s, which is named above. " if answer.of_accused is not None else ""
+    adds_up = f"The parts add up to the step's change. {whose}{cores_in_parts(answer)}".rstrip()
     if not sure:
         which = "No part changed beyond noise."
-        if any(one.more_done for one in answer.parts):
-            which = "What is sure of the parts is what is launched more, or less; each as a whole changed within noise."
         if answer.sure_as_measured is not None:
-            which = "No part by itself changed beyond noise, as the whole step did as measured."
-        if answer.in_the_mean:
+            which = "No part by itself changed beyond noise; as measured the whole step did."
+        if counted:
+            which = f"{parts_verdict([], counted)}."
+        elif answer.in_the_mean:
             which = "Of the steps between the longer ones no part changed for sure."
-        elif slowed and not any(one.more_done for one in answer.parts):
+        elif slowed:
             which = "No part of the job's steps changed for sure."
         return f"{which}{why} {adds_up}"
     others = "no other part's change is sure" if of_window else "each other part's change is within noise"
     rest = f"; {others}" if len(sure) < len(answer.parts) else ""
-    return f"Beyond noise {listing(sure)} changed{rest}.{why} {adds_up}"
+    return f"{parts_verdict(sure, counted)}{rest}.{why} {adds_up}"
 
 
 def _calls(work: CountedWork | None) -> str:

@@ -92,6 +92,11 @@ def listing(items: list[str]) -> str:
 _MOST_RANKS = 8
 
 
+def quoted(name: str) -> str:
+    """Return a run's name as a sentence has it, or those of several: any word may be one, such as *both*."""
+    return listing([f"“{one}”" for one in name.split(", ")])
+
+
 def rank_names(ranks: Sequence[int]) -> str:
     """Return `rank 1`, `ranks 1 and 3`, or the first of many and how many more there are."""
     if len(ranks) <= _MOST_RANKS:

@@ -8,12 +8,12 @@ import msgspec
 
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, WIDE, capitalized, figure, listing, milliseconds
+from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, WIDE, capitalized, figure, listing, milliseconds, quoted
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
-from scalescope.report.text.reference import gone_clause, is_of_the_gone
+from scalescope.report.text.reference import gone_clause, is_of_the_gone, is_outweighed, parts_verdict, told_cause
 from scalescope.report.text.waits.change import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
@@ -76,7 +76,7 @@ def lost_legend(table: Table) -> str:
 def lost_sentence(run: RunAnalysis) -> str:
     """Return by how much the mean rank's profiled step grew against the reference, and to what the growth belongs."""
     loss, grown = run.lost[0], _grown(run)
-    text = f"Against {loss.reference} a profiled step"
+    text = f"Against {quoted(loss.reference)} a profiled step"
     if abs(grown) < READS_AS_ZERO_MS:
         return f"{text} lost nothing ({_span(run)}).{_beyond_noise(run)}"
     text = f"{text} of the mean rank is {_longer(grown)} ({_span(run)})"
@@ -89,7 +89,7 @@ def lost_title(losses: Sequence[RankLoss]) -> str:
     """Return of which steps the table is, and that what they differ by is within noise, where it is."""
     sure = losses[0].as_measured is not None or losses[0].sure_parts or _does_other_work(losses[0])
     within = ": within noise" if losses[0].within_noise and not sure else ""
-    return f"What a profiled step lost against {losses[0].reference}, a rank, recording included{within}"
+    return f"What a profiled step lost against {quoted(losses[0].reference)}, a rank, recording included{within}"
 
 
 def noise_sentence(losses: Sequence[RankLoss]) -> str:
@@ -104,10 +104,12 @@ def noise_sentence(losses: Sequence[RankLoss]) -> str:
     bounds = f"95%: {figure(low, digits)} to {figure(high, digits)} ms"
     told = f"{capitalized(_compared_as(loss))} changed by {figure(change, digits)} ms ({bounds}), within noise{cores}"
     if (sure := loss.as_measured) is not None:
-        measured = f"{_in_ms(change, sure.low_ms, sure.high_ms)}, as measured, and by {_free(sure)}"
-        told = f"{capitalized(_compared_as(loss))} changed by {measured}"
-    if changed := [*map(_name_of, loss.other_work), *map(_name_of, loss.sure_parts)]:
-        return f"{told}. Beyond noise {listing(changed)} changed."
+        digits = digits_of((sure.high_ms - sure.low_ms) / 2)
+        measured = f"{figure(change, digits)} ms ({_bounds(sure.low_ms, sure.high_ms)}) as measured"
+        told = f"{capitalized(_compared_as(loss))} changed by {measured}, and is {_free(sure)}"
+    whole = [*(_name_of(one) for one in loss.other_work if not one.within_noise), *map(_name_of, loss.sure_parts)]
+    if changed := parts_verdict(whole, [_name_of(one) for one in loss.other_work if one.within_noise]):
+        return f"{told}. {changed}."
     return f"{told}: no part of the growth as profiled is a finding."
 
 
@@ -120,15 +122,15 @@ def lost_clause(run: RunAnalysis) -> str:
     change, low, high = loss.step_change_ms, loss.step_low_ms, loss.step_high_ms
     if change is None or low is None or high is None:
         if abs(grown) < READS_AS_ZERO_MS:
-            return f"a step is as long as {loss.reference}'s ({_span(run)})"
-        return f"a step is {_longer(grown)} than {loss.reference}'s ({_span(run)}): {_where(run, grown)}"
+            return f"a step is as long as {quoted(loss.reference)}'s ({_span(run)})"
+        return f"a step is {_longer(grown)} than {quoted(loss.reference)}'s ({_span(run)}): {_where(run, grown)}"
     digits = digits_of((high - low) / 2)
     least, most = (low, high) if change > 0 else (-high, -low)
     bounds = f"95%: {figure(least, digits)} to {figure(most, digits)} ms"
     if (sure := loss.as_measured) is not None:
         return (
-            f"a step is {_longer(change)} than {loss.reference}'s as measured ({_job_span(run)}; "
-            f"{_measured_bounds(sure)}), and by {_free(sure)}"
+            f"a step is {_longer(change)} than {quoted(loss.reference)}'s as measured ({_job_span(run)}; "
+            f"{_measured_bounds(sure)}), and {_free(sure)}"
         )
     if low <= 0 <= high:
         known = max(-low, high) <= WIDE * loss.compared_step_ms
@@ -143,15 +145,15 @@ def lost_clause(run: RunAnalysis) -> str:
             other_work = [one for one in loss.other_work if not is_of_the_gone(run, one.part, one.change_ms)]
             loss = msgspec.structs.replace(loss, sure_parts=sure_parts, other_work=other_work)
         if not loss.sure_parts and not _does_other_work(loss):
-            return "; ".join(filter(None, (gone, f"a step {how} {loss.reference}'s, {within}")))
-        its = f"its length is {loss.reference}'s" if known else "its length cannot be told from that"
+            return "; ".join(filter(None, (gone, f"a step {how} {quoted(loss.reference)}'s, {within}")))
+        its = f"its length is {quoted(loss.reference)}'s" if known else "its length cannot be told from that"
         besides = [f"it has {_sure_parts(loss)}"] if loss.sure_parts else []
         first = [_other_work(loss), *besides] if _does_other_work(loss) else [f"a step has {_sure_parts(loss)}"]
         return "; ".join(filter(None, (gone, *first, f"{its}, {within}")))
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.compared_step_ms, waited, untold=loss.cores_untold)
     span = f"{_job_span(run)}{', medians without a profiler' * _is_measured(loss)}"
-    told = f"a step is {_longer(change)} than {loss.reference}'s ({span}; {bounds}){cores}"
+    told = f"a step is {_longer(change)} than {quoted(loss.reference)}'s ({span}; {bounds}){cores}"
     if low <= grown <= high:
         return f"{told}: {_as_profiled(run, grown, change)}"
     # the job's steps differ by another length than the ranks' windows do in the mean, where those end at unlike places
@@ -168,7 +170,7 @@ def _sure_parts(loss: RankLoss) -> str:
         f"{f' on rank {one.rank}' if one.rank is not None else ''}"
         for one in loss.sure_parts[:_MOST_NAMED]
     ]
-    return f"{listing(more)} than {loss.reference}'s"
+    return f"{listing(more)} than {quoted(loss.reference)}'s"
 
 
 def _does_other_work(loss: RankLoss) -> bool:
@@ -185,7 +187,7 @@ def _other_work(loss: RankLoss) -> str:
         f"({_in_digits(one)} {'more' if one.change_ms > 0 else 'less'}; {_bounds_of(one)})"
         for one in loss.other_work[:_MOST_NAMED]
     ]
-    return f"a step does not do the same work as {loss.reference}'s: {listing([*calls, *told])}"
+    return f"a step does not do the same work as {quoted(loss.reference)}'s: {listing([*calls, *told])}"
 
 
 def _bounds_of(one: SurePart | OtherWork) -> str:
@@ -225,39 +227,37 @@ def beside_cause(run: RunAnalysis) -> str:
     change, low, high = loss.step_change_ms or 0.0, loss.step_low_ms or 0.0, loss.step_high_ms or 0.0
     if (sure := loss.as_measured) is not None:
         return (
-            f"against {loss.reference} the step is {_longer(change)} as measured ({_job_span(run)}; "
-            f"{_measured_bounds(sure)}), and by {_free(sure)}"
+            f"against {quoted(loss.reference)} the step is {_longer(change)} as measured ({_job_span(run)}; "
+            f"{_measured_bounds(sure)}), and {_free(sure)}"
         )
     digits = digits_of((high - low) / 2)
     waited = (loss.from_run_delay_ms, loss.to_run_delay_ms)
     cores = for_want_of_cores(change, loss.compared_step_ms, waited, untold=loss.cores_untold and not loss.within_noise)
     within = ", within noise" if loss.within_noise else ""
-    known_ms = sum(known_ms_of(cause, change) for cause in run.findings[:1])  # which is no noise, and told before
+    known_ms = known_ms_of(cause, change) if (cause := told_cause(run)) else 0.0  # which is no noise, and told before
     if loss.within_noise and known_ms:
         rest = change - known_ms
         length = "as long" if abs(rest) < _AS_LONG * (high - low) / 2 else _longer(rest)
-        within = f", and without that cause {length}, within noise"
+        within = f", and without {'the first of them' * (len(loss.come) > 1) or 'that cause'} {length}, within noise"
         low, high = low - known_ms, high - known_ms
     if high < 0:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either
     bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"
-    other = f". {capitalized(_other_work(loss))}" if _does_other_work(loss) else ""
-    return f"against {loss.reference} the step is {_longer(change)}{within} ({bounds}){cores}{other}"
+    more = ", which is more than that cause costs" * is_outweighed(run)
+    other = f". {capitalized(_other_work(loss))}{more}" if _does_other_work(loss) else ""
+    return f"against {quoted(loss.reference)} the step is {_longer(change)}{within} ({bounds}){cores}{other}"
 
 
 def _free(sure: AsMeasured) -> str:
-    """Return by how much a step changed without what ranks waited for cores, which is within noise."""
-    told = _in_ms(sure.free_ms, sure.free_low_ms, sure.free_high_ms)
-    return f"{told}, within noise, without what ranks waited for cores"
+    """Return by how much a step is longer, or shorter, without what ranks waited for cores, which is within noise."""
+    digits = digits_of((sure.free_high_ms - sure.free_low_ms) / 2)
+    told = f"{figure(abs(sure.free_ms), digits)} ms {'longer' if sure.free_ms > 0 else 'shorter'}"
+    return f"{told}, within noise ({_bounds(sure.free_low_ms, sure.free_high_ms)}), without what ranks waited for cores"
 
 
 def _measured_bounds(sure: AsMeasured) -> str:
     """Return the bounds of how much longer, or shorter, a step is as measured."""
     return _bounds(sure.low_ms, sure.high_ms) if sure.low_ms > 0 else _bounds(-sure.high_ms, -sure.low_ms)
-
-
-def _in_ms(change: float, low: float, high: float) -> str:
-    return f"{figure(change, digits_of((high - low) / 2))} ms ({_bounds(low, high)})"
 
 
 def _bounds(low: float, high: float) -> str:
@@ -416,7 +416,7 @@ def lost_panels(data: ReportData) -> list[Panel]:
         panels.append(
             Panel(
                 f"lost-{run.name}",
-                f"{run_label(run)}, against {run.lost[0].reference}",
+                f"{run_label(run)}, against {quoted(run.lost[0].reference)}",
                 lost_sentence(run),
                 Table(table.columns, table.rows, table.reasons, f"{note} {_RECORDED}".lstrip()),
                 [

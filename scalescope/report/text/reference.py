@@ -1,12 +1,14 @@
 """What is to be known of a run's reference, beside how much longer a step is, in sentences."""
 
-from scalescope.report.drawing.numbers import WIDE, capitalized, listing, milliseconds, rank_names
-from scalescope.report.text.findings import cost, subject, verb
+from collections.abc import Sequence
+
+from scalescope.report.drawing.numbers import WIDE, capitalized, listing, milliseconds, quoted, rank_names
+from scalescope.report.text.findings import cost, name, subject, verb
 from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.recurring import recurring_words
 from scalescope.report.text.samples import as_they_are
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding.finding import ranks_of
+from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.verdicts.reference import CONFIRMS, is_not_in_reference, is_sure, parts_of
 
 _MOST_GONE = 4  # as many as a comparison names: the first one, and what stands beside it
@@ -34,8 +36,37 @@ def gone_clause(run: RunAnalysis) -> str:
     gone = run.lost[0].gone[:_MOST_GONE] if run.lost else []
     if not gone:
         return ""
-    told = [f"{subject(one)} {verb(one)} a step {cost(one, even=True)}" for one in gone]
-    return f"in {run.lost[0].reference}, and not in {run.name}, {listing(told)}"
+    several = len(gone) > 1  # causes of one rank are told apart by what they are
+    told = [f"{who_of(one) if several else subject(one)} {verb(one)} a step {cost(one, even=True)}" for one in gone]
+    return f"in {quoted(run.lost[0].reference)}, and not in {quoted(run.name)}, {listing(told)}"
+
+
+def come_clause(run: RunAnalysis) -> str:
+    """Return what costs the run a step, and not its reference, where the run's first cause is another; else "". No full
+    stop.
+    """
+    come = run.lost[0].come[:_MOST_GONE] if run.lost else []
+    if not come:
+        return ""
+    told = [f"{who_of(one)} {verb(one)} a step {cost(one, even=True)}" for one in come]
+    return f"in {quoted(run.name)}, and not in {quoted(run.lost[0].reference)}, {listing(told)}"
+
+
+def who_of(finding: Finding) -> str:
+    """Return who or what costs a step: of a rank, with what it is."""
+    who = subject(finding)
+    return f"{who}, {name(finding)}," if ranks_of(finding) and who != name(finding) else who
+
+
+def parts_verdict(whole: Sequence[str], counted: Sequence[str]) -> str:
+    """Return which parts of a step changed beyond noise, and of which no more is sure than what is launched more, or
+    less; "" where none is either. No full stop. A comparison and an analysis beside a reference say it by this alone.
+    """
+    if not whole:
+        sure = f"Of the parts, what is launched more, or less, is sure ({', '.join(counted)})"
+        return f"{sure}; each as a whole changed within noise" if counted else ""
+    besides = f"; what is launched more, or less, is sure besides ({', '.join(counted)})" if counted else ""
+    return f"Beyond noise {listing(list(whole))} changed{besides}"
 
 
 def gone_sentences(run: RunAnalysis, *, own: bool = False) -> list[str]:
@@ -52,7 +83,9 @@ def recurs_beside(run: RunAnalysis) -> str:
     of both has and the other has not, too; "" where they cost as much, or one ran too short to tell. No full stop.
     """
     one = run.lost[0].recurring if run.lost else None
-    return recurring_words(one, run.lost[0].reference, run.name) if one is not None and one.differs else ""
+    return (
+        recurring_words(one, quoted(run.lost[0].reference), quoted(run.name)) if one is not None and one.differs else ""
+    )
 
 
 def recurs_first(run: RunAnalysis) -> bool:
@@ -64,7 +97,7 @@ def recurs_first(run: RunAnalysis) -> bool:
     if one is None or not one.differs or change is None or low is None or high is None:
         return False
     wide = loss.within_noise and max(-low, high) > WIDE * loss.compared_step_ms
-    own = [cause.ms or 0.0 for cause in run.findings[:1] if is_not_in_reference(cause)]
+    own = [cause.ms or 0.0 for cause in (*loss.come[:1], *run.findings[:1]) if is_not_in_reference(cause)]
     besides = [*own, *(cause.ms or 0.0 for cause in loss.gone), *(abs(part.change_ms) for part in loss.sure_parts)]
     return (wide or abs(one.change_ms) > abs(change)) and abs(one.change_ms) > max(besides, default=0.0)
 
@@ -84,8 +117,8 @@ def figures_sentence(run: RunAnalysis) -> str:
     which = "medians without a profiler" if loss.from_measured_ms is not None else "steps"
     return (
         f"{capitalized(milliseconds(abs(change)))} is what the two {which} differ by, whatever made that, and "
-        f"{milliseconds(cause.ms or 0.0)} what {mine}'s step would be shorter by without that cause alone, as run; "
-        "parts, as in the table, are of profiled steps, recording included."
+        f"{milliseconds(cause.ms or 0.0)} what {quoted(mine)}'s step would be shorter by without that cause alone, as "
+        "run; parts, as in the table, are of profiled steps, recording included."
     )
 
 
@@ -94,11 +127,23 @@ def is_of_the_gone(run: RunAnalysis, part: str, change_ms: float) -> bool:
     return change_ms < 0 and any(part in parts_of(one) for one in run.lost[0].gone[:_MOST_GONE])
 
 
+def told_cause(run: RunAnalysis) -> Finding | None:
+    """Return the cause beside which it is told how a run's step compares with its reference's; None for none."""
+    return next(iter((*run.lost[0].come, *run.findings)), None)
+
+
+def is_outweighed(run: RunAnalysis) -> bool:
+    """Tell whether what a step does besides, which is counted, takes longer than the cause that is told first costs."""
+    cause = told_cause(run)
+    own = [] if cause is None else [one for one in run.lost[0].other_work if one.part not in parts_of(cause)]
+    return cause is not None and any(abs(one.change_ms) > (cause.ms or 0.0) for one in own)
+
+
 def _of_ranks(run: RunAnalysis) -> str:
     """Return that a reference holds some ranks' traces alone, and what that leaves untold."""
     loss, compared = run.lost[0], [one.rank for one in run.lost]
     lacks = rank_names(loss.reference_lacks)
     return (
-        f"{loss.reference} has no trace of {lacks}, of {run.world_size} ranks: who waits for whom is not known there, "
-        f"so waits cannot be compared, and the parts of a step only on {rank_names(compared)}."
+        f"{quoted(loss.reference)} has no trace of {lacks}, of {run.world_size} ranks: who waits for whom is not "
+        f"known there, so waits cannot be compared, and the parts of a step only on {rank_names(compared)}."
     )

@@ -12,6 +12,7 @@ from scalescope.report.drawing.numbers import (
     listing,
     milliseconds,
     percent,
+    quoted,
     rank_names,
 )
 from scalescope.report.drawing.parts import Part
@@ -41,6 +42,7 @@ from scalescope.report.text.recurring import (
     recurring_sentence,
 )
 from scalescope.report.text.reference import (
+    come_clause,
     figures_sentence,
     gone_sentences,
     recurs_beside,
@@ -178,6 +180,8 @@ def _of_parts(run: RunAnalysis) -> _Told:
         _add_lost(run, told, loss)
     elif apart and _has_a_cause_of_its_own(run, told):
         _add_none_such(run, told)
+    elif apart:
+        told.explained[:0] = _come(run)
     _add_rows(run, told, doubt=doubt)
     if apart:  # … nor is it of these, of which all is but what rows tell
         told.explained.insert(1, f"{_OF_STEPS[run.growing is None]} {lost_clause(run)}.")
@@ -284,13 +288,18 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
 def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
     """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
     if run.lost:
-        by_causes = _has_a_cause_of_its_own(run, told)
+        come = come_clause(run) if _may_begin_with_a_cause(run, told) else ""
+        told.explained[:0] = [] if come else _come(run)
+        by_causes = bool(come) or _has_a_cause_of_its_own(run, told)
         apart = "" if by_causes else figures_sentence(run)
         told.explained[:0] = [*gone_sentences(run, own=by_causes), *([apart] if apart else [])]
         often = [] if run.recurring is not None and leads(run) else _recurs(run)  # … which is told by the rows
         first = bool(often) and recurs_first(run)
         told.explained[:0] = [] if first else often
-        if by_causes:
+        if come:  # the run's own causes stay in their order, behind
+            beside = capitalized(beside_cause(run))
+            told.headline = f"{come}. {beside}. By its own steps alone: {told.headline}"
+        elif by_causes:
             _add_none_such(run, told)
             told.headline = f"{told.headline} {capitalized(beside_cause(run))}."
         else:
@@ -306,9 +315,14 @@ def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
 def _add_none_such(run: RunAnalysis, told: _Told) -> None:
     """Say of the first cause that a reference has none such, before what is told beside it, which it may well have."""
     # a reference may be several runs: what is said of it fits one and many
-    none_such = f"There is no such cause in {run.lost[0].reference}."
+    none_such = f"There is no such cause in {quoted(run.lost[0].reference)}."
     whole = told.first(none_such) if told.first is not None else f"{told.headline} {none_such}"
     told.headline = f"{whole} {told.besides}".rstrip()
+
+
+def _come(run: RunAnalysis) -> list[str]:
+    """Return what costs the run and not its reference, as a sentence; none where its first cause tells that."""
+    return [f"{capitalized(told)}."] if (told := come_clause(run)) else []
 
 
 def _recurs(run: RunAnalysis) -> list[str]:
@@ -323,9 +337,14 @@ def _add_of_lost(run: RunAnalysis, told: _Told) -> None:
 
 def _has_a_cause_of_its_own(run: RunAnalysis, told: _Told) -> bool:
     """Tell whether the cause that is told first is there for sure, and not in a reference whose parts tell less."""
-    if not run.findings or told.has_lead or run.longer is not None or is_doubtful(run) or told.level == "unknown":
+    if told.has_lead or not run.findings or not _may_begin_with_a_cause(run, told):
         return False
     return is_not_in_reference(run.findings[0])
+
+
+def _may_begin_with_a_cause(run: RunAnalysis, told: _Told) -> bool:
+    """Tell whether a run beside its reference may begin with a cause that the reference has not."""
+    return run.longer is None and not is_doubtful(run) and told.level != "unknown"
 
 
 def _add_doubt(run: RunAnalysis, told: _Told) -> bool:

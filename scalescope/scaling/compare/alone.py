@@ -70,7 +70,7 @@ _OF_OBJECTS = "_object"  # behind what the operation is called that exchanges th
 def found_alone(
     answer: Comparison, baseline: Measurement, other: Measurement, analysis_of: AnalysisOf
 ) -> list[FoundAlone]:
-    """Return what is sure in every run of one side, and none in any of the other's; most costly first.
+    """Return what is sure in every run of one side, and none in any of the other's; of the costlier side first.
 
     `answer`: the sides' comparison, which tells how long a step is, and what is counted.
     """
@@ -84,7 +84,18 @@ def found_alone(
         for one in _in_all(mine, theirs, more_calls=_more_calls(answer, name))
         if _is_of_longer_part(one, answer.step_ms, *by) and _is_own_code_gone(one, *map(_calls_in, by))
     ]
-    return sorted(found, key=lambda one: -(one.finding.ms or 0.0))
+    sides_own = [[one for one in found if one.side == name] for name in names]
+    return _merged(*sides_own)
+
+
+def _merged(here: Sequence[FoundAlone], there: Sequence[FoundAlone]) -> list[FoundAlone]:
+    """Return both sides' causes, the costlier one's first: of one side in the order in which its own analysis has them,
+    which weighs how sure they are, so that no two answers of one run begin with different ones.
+    """
+    told, rest = [], [list(here), list(there)]
+    while all(rest):
+        told.append(max(rest, key=lambda own: own[0].finding.ms or 0.0).pop(0))
+    return [*told, *rest[0], *rest[1]]
 
 
 def first_of_longer(
@@ -186,29 +197,29 @@ def _may_be_there(finding: Finding, runs: Sequence[RunAnalysis]) -> bool:
     return any((finding.ms or 0.0) < SURELY_TOLD * mean_step_ms(run, "window") for run in runs)
 
 
-def with_its_own_first(run: RunAnalysis) -> list[Finding]:
-    """Return a run's findings, beside a reference's, with what the reference has not first: that is what was asked.
+def causes_come(run: RunAnalysis) -> list[Finding]:
+    """Return which of a run's causes its reference has not, for sure, in the order that the run has them by itself:
+    beside a reference that is told first, as that is what was asked, and nothing else changes places.
 
-    As a comparison of both begins: not where another part changed for sure by more than that costs.
+    As a comparison of both begins: none where another part changed for sure by more than the first of them costs.
     """
     more = _more_calls_beside(run)
     sure = [one for one in run.findings if _is_told(run, one, more_calls=more) and not _is_trifle(run, one)]
     own = [one for one in sure if one.also_late is None and not is_of_one_step(one)]
-    first = max(own, key=lambda one: one.ms or 0.0, default=None)
-    if first is None or not run.lost:
-        return run.findings
+    if not own or not run.lost:
+        return []
+    first = own[0]
     often = run.lost[0].recurring
     besides = [abs(part.change_ms) for part in run.lost[0].sure_parts if part.part not in parts_of(first)]
     besides += [abs(often.change_ms)] if often is not None and often.differs else []
-    if max(besides, default=0.0) > (first.ms or 0.0):
-        return run.findings
-    return [first, *(one for one in run.findings if one is not first)]
+    return [] if max(besides, default=0.0) > (first.ms or 0.0) else own
 
 
 def causes_gone(
     run: RunAnalysis, references: Sequence[RunAnalysis], here: RankKernels, there: Sequence[RankKernels]
 ) -> list[Finding]:
-    """Return what is sure in every reference's steps, and not in the run's: what was mended; most costly first.
+    """Return what is sure in every reference's steps, and not in the run's: what was mended; as the reference's
+    own analysis orders them.
 
     `here`, `there`: the run's kernels, and each reference's.
     """
@@ -217,8 +228,7 @@ def causes_gone(
     sure = [one for one in told if one.also_late is None and not is_of_one_step(one)]
     gone = [one for one in beside_parts(sure, [run]) if is_not_in_reference(one)]
     left, *had = ({rank: kind_bounds(table) for rank, table in own.items()} for own in (here, *there))
-    gone = [one for one in gone if all(_is_own_code_gone(one, own, left) for own in had)]
-    return sorted(gone, key=lambda one: -(one.ms or 0.0))
+    return [one for one in gone if all(_is_own_code_gone(one, own, left) for own in had)]
 
 
 def _is_own_code_gone(finding: Finding, mine: RankCalls, theirs: RankCalls) -> bool:

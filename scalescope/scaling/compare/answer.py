@@ -298,7 +298,9 @@ class Comparison(msgspec.Struct, kw_only=True):
     irregular: IrregularChange | None = None  # None: no side has any, or rows do not tell
     #: Of a step's change within noise; beyond it, where its parts tell little, what the longer side finds first.
     alone: list[FoundAlone] = []
+    of_accused: int | None = None  # the rank that is named first, by a cause or as one that others wait for: its parts
     kernels: list[KernelChange] = []
+    kernels_rank: int | None = None  # whose they are; None: nothing tells
     matched_share: float | None = None  # of the kernels' time on both sides, what has a counterpart
     points: list[PointChange] = []  # of sweeps
     only_baseline: list[str] = []

@@ -19,7 +19,7 @@ from scalescope.scaling.compare.gate import Limit, judge
 from scalescope.scaling.compare.kernels.gaps import standing_gaps
 from scalescope.scaling.compare.kernels.matching import Matched, another_size, match_sides
 from scalescope.scaling.compare.kernels.work import rank_with_other_work, with_work
-from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.compare.measurement import Measurement, ranks_in_all
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import label_of, read_side
 from scalescope.scaling.compare.rows.irregular import irregular_change
@@ -27,6 +27,7 @@ from scalescope.scaling.compare.rows.late import late_change
 from scalescope.scaling.compare.rows.places import places_change
 from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.finding.codes import Code
+from scalescope.scaling.finding.finding import Finding, ranks_of
 from scalescope.scaling.sweeps.comparison import describe_row
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
@@ -52,10 +53,16 @@ def compare_paths(
     `limits`: what the changes may come to. `jobs`: processes that read traces. `analysis_of`: what tells a run's
     causes, for those of one side alone. Raises UserError where a path holds nothing that can be compared.
     """
+    return compare(*read_both(baseline, other, jobs), limits, analysis_of)
+
+
+def read_both(
+    baseline: Sequence[Path], other: Sequence[Path], jobs: int | None = None
+) -> tuple[list[Measurement], list[Measurement]]:
+    """Return both sides' measurements. Raises UserError where a path holds nothing that can be compared."""
     labels = [[label_of(path) for path in side] for side in (baseline, other)]
     whole = labels[0] == labels[1]  # of one name in two places, the place tells them apart
-    sides = read_side(baseline, jobs, whole=whole), read_side(other, jobs, whole=whole)
-    return compare(*sides, limits, analysis_of)
+    return read_side(baseline, jobs, whole=whole), read_side(other, jobs, whole=whole)
 
 
 def compare(
@@ -76,7 +83,7 @@ def compare(
     gate = [
         msgspec.structs.replace(line, text=f"{member.other}: {line.text}") for member in found for line in member.gate
     ]
-    gate += [GateLine(expression=limit.expression, held=False, text=f"{told}: not measured in {names[1]}")
+    gate += [GateLine(expression=limit.expression, held=False, text=f"{told}: not measured in “{names[1]}”")
              for limit in limits for told in _missing(baseline, pairs)]  # fmt: skip
     return msgspec.structs.replace(
         worst, baseline=names[0], other=names[1], members=found, notes=[*alone, *worst.notes], gate=gate
@@ -184,11 +191,41 @@ def _compared(
             found = first_of_longer(baseline, other, longer, analysis_of)
             untold = _sure_share(answer) < _TOLD
             answer.alone = [one for one in found if untold or one.finding.code in _SAY_WHY]
+        first = [one.finding for one in answer.alone[:1]]
+        answer = of_accused(answer, baseline, other, first)
     answer.gate = [judge(limit, answer, baseline, other) for limit in limits]
     if analysis_of is not None and same_steps and answer.verdict != "same" and any(one.untold for one in answer.gate):
         known = msgspec.structs.replace(answer, alone=found_alone(answer, baseline, other, analysis_of))
         answer.gate = [judge(limit, known, baseline, other) for limit in limits]
     return answer
+
+
+def of_accused(answer: Comparison, baseline: Measurement, other: Measurement, first: Sequence[Finding]) -> Comparison:
+    """Return a comparison with the parts and kernels of the rank that its first cause names, be it of either side:
+    another one's tables do not show it. `first`: that cause, or none.
+
+    As it is where it names none or several, or another rank's steps alone do more; and where a loop that stands still,
+    or ranks that changed places, are told before. The step's change and its bounds stay.
+    """
+    ranks = [rank for one in first for rank in ranks_of(one)]
+    if not ranks and answer.late is not None:
+        ranks = [answer.late.rank]
+    alone = rank_with_other_work(baseline, other)
+    held = ranks_in_all([*baseline.windows, *other.windows])
+    mine = ranks[0] if len(ranks) == 1 and ranks[0] in held and alone in (None, *ranks) else None
+    if mine is None or not answer.parts or answer.gaps or answer.places is not None or answer.by_rate is not None:
+        return answer
+    if all(one.rank == mine for one in answer.parts):
+        return msgspec.structs.replace(answer, of_accused=mine)
+    *sides, _ = of_ranks_held(baseline, other)
+    found = difference(*as_both_split(*sides), accused=mine)
+    assert found is not None  # as it was compared before
+    matched = match_sides(baseline, other, mine, 1.0)
+    parts = with_work(within_amounts(found.parts), baseline, other, matched.alone_us, alone, matched.resized)
+    return msgspec.structs.replace(
+        answer, of_accused=mine, parts=parts, kernels=matched.rows, kernels_rank=matched.rank,
+        matched_share=matched.share,
+    )  # fmt: skip
 
 
 def has_other_kernels(answer: Comparison, side: Measurement) -> bool:
@@ -255,6 +292,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         recurring=recurring,
         irregular=irregular_change(baseline, other, work.rate, told_apart=recurring is not None),
         kernels=matched.rows,
+        kernels_rank=matched.rank,
         matched_share=matched.share,
         environment=differing(baseline, other, [one.name for one in changed]),
         on_both_sides=_on_both_sides(baseline, other),

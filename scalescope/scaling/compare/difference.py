@@ -67,12 +67,17 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(
-    baseline: Measurement, other: Measurement, rate: float = 1.0, *, single_out: bool = True
+    baseline: Measurement,
+    other: Measurement,
+    rate: float = 1.0,
+    *,
+    single_out: bool = True,
+    accused: int | None = None,
 ) -> Difference | None:
     """Return OTHER's step less the baseline's; None where one side has neither steps nor windows.
 
     `rate`: what OTHER's times are multiplied by. `single_out`: the parts are those of the rank that explains the
-    change, where one does; else the mean rank's.
+    change, where one does; else the mean rank's. `accused`: of this rank instead, which both sides have traced.
     """
     basis = _basis(baseline, other)
     if basis is None:
@@ -80,7 +85,9 @@ def difference(
     unit = _unit(baseline, other, basis)
     activity = baseline.first.identity.activity
     traced = bool(baseline.windows and other.windows)
-    rank = _standing_out(baseline, other, rate) if single_out and traced else None
+    rank = accused
+    if accused is None and single_out and traced:
+        rank = _standing_out(baseline, other, rate)
     here = _sample(baseline, unit, basis, rank, activity, 1.0)
     there = _sample(other, unit, basis, rank, activity, rate)
     recorded = basis != "untraced"

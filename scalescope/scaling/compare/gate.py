@@ -153,7 +153,7 @@ def _who_had_cores(answer: Comparison) -> str:
             "other processes or the job's own threads had their cores, and a run with its cores to itself tells which"
         )
     before, after = noise.baseline_worker_cores or 0.0, noise.other_worker_cores or 0.0
-    return f"the loaders' workers use {after:.2f} cores, and {before:.2f} in {answer.baseline}"
+    return f"the loaders' workers use {after:.2f} cores, and {before:.2f} in “{answer.baseline}”"
 
 
 def _as_measured(limit: Limit, found: MetricChange) -> str:
@@ -178,7 +178,9 @@ def _by_rare_steps(limit: Limit, found: MetricChange, answer: Comparison) -> tup
     whole = msgspec.structs.replace(found, change=found.change + more, low=found.change + more,
                                     high=found.change + more)  # fmt: skip
     at, side = one.longer_steps, answer.other if one.change_ms > 0 else answer.baseline
-    told = f"; {counted(len(at), 'step')} of {side} ({', '.join(map(str, at))}), too few to tell how often such come: "
+    told = (
+        f"; {counted(len(at), 'step')} of “{side}” ({', '.join(map(str, at))}), too few to tell how often such come: "
+    )
     factor, unit = (100 / abs(found.baseline), "%") if limit.relative and found.baseline else (1, _SHOWN[limit.metric])
     return f"{told}{_signed(more * factor, abs(more * factor))} {unit} besides, as measured", _beyond(limit, whole)
 
@@ -252,7 +254,7 @@ def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Metr
         found = _by_itself(found, answer.standing, " by a loop that stands still in nearly every step")
     elif answer.by_cause is not None and not found.terms:
         whose = answer.other if answer.alone[0].side == "other" else answer.baseline
-        found = _by_itself(found, answer.by_cause, f" by a cause that {whose} alone has")
+        found = _by_itself(found, answer.by_cause, f" by a cause that “{whose}” alone has")
     if (told := answer.sure_as_measured) is None:
         return found
     return msgspec.structs.replace(found, measured=tuple(

@@ -21,9 +21,10 @@ from scalescope.scaling.answer import RankLoss
 from scalescope.scaling.answer_rows import PARTS, OtherCalls, OtherWork, SurePart, WaterfallPart
 from scalescope.scaling.compare.alike.same_work import another_job, other_names
 from scalescope.scaling.compare.answer import Comparison
-from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.compare.measurement import EXPOSED, UNSPLIT
+from scalescope.scaling.compare.compare import compare, of_accused, read_both
+from scalescope.scaling.compare.measurement import EXPOSED, UNSPLIT, Measurement
 from scalescope.scaling.compare.windows import bounded, identity_of
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.verdicts.step_rows.steady import measured_steps
@@ -60,15 +61,47 @@ def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]
     return [_loss(rank, name, references, run, lacks) for rank in ranks]
 
 
-def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], jobs: int | None) -> list[RankLoss]:
+class Compared(msgspec.Struct, frozen=True):
+    """A run beside its references, as `compare` has them: the two measurements, and what they differ by."""
+
+    baseline: Measurement
+    other: Measurement
+    found: Comparison
+
+    def of_accused(self, first: Sequence[Finding]) -> Comparison:
+        """Return the comparison with the parts of the rank that the first cause told names, as `compare` has it."""
+        return of_accused(self.found, self.baseline, self.other, first)
+
+
+def compared(run: Path, references: Sequence[Path], jobs: int | None) -> Compared | None:
+    """Return a run beside its references; None where they are not to be compared."""
+    try:
+        baseline, other = read_both(references, [run], jobs)
+        found = compare(baseline, other)
+    except UserError:
+        return None
+    return Compared(baseline[0], other[0], found)
+
+
+def of_rank_named(lost: Sequence[RankLoss], beside: Compared, first: Sequence[Finding]) -> list[RankLoss]:
+    """Return the losses with what is sure of the parts of the rank that the first cause told names, be it the run's or
+    one that is gone: so that this and `compare` say one thing of the parts.
+    """
+    named = beside.of_accused(first)
+    sure, work = sure_parts(named), other_work(named)
+    return [msgspec.structs.replace(one, sure_parts=sure, other_work=work) for one in lost]
+
+
+def with_noise(
+    lost: Sequence[RankLoss], beside: Compared | None, run: Path, references: Sequence[Path]
+) -> list[RankLoss]:
     """Return the losses with the change of the job's step and its bounds, as a comparison of both has them.
 
     Raises UserError where that would scale one side's times by its samples: what ranks lost is told of one batch.
     """
-    try:
-        found = compare_paths(references, [run], jobs=jobs)
-    except UserError:
+    if beside is None:
         return list(lost)
+    found = beside.found
     if found.change_ms is None:
         return list(lost)
     if found.samples is not None and found.samples.rate is not None:
@@ -113,7 +146,7 @@ def sure_parts(found: Comparison) -> list[SurePart]:
     What changes by more or fewer kernels is no part's growth, and what steps that recur may have made is theirs.
     """
     low, high = found.low_ms, found.high_ms
-    if low is None or high is None or not low <= 0 <= high or found.cores_untold or found.sure_as_measured is not None:
+    if low is None or high is None or not low <= 0 <= high or found.cores_untold:
         return []
     least = _WORTH_NAMING * found.step_ms
     often = found.recurring is not None and found.recurring.differs
@@ -140,7 +173,8 @@ def other_work(found: Comparison) -> list[OtherWork]:
             change, bounds = counted.change_ms, (counted.low_ms or 0.0, counted.high_ms or 0.0)
         told.append(
             OtherWork(part=one.name, baseline_calls=work.baseline_calls, other_calls=work.other_calls,
-                      change_ms=change, low_ms=bounds[0], high_ms=bounds[1], rank=work.rank)
+                      change_ms=change, low_ms=bounds[0], high_ms=bounds[1], rank=work.rank,
+                      within_noise=counted is not None)
         )  # fmt: skip
     return sorted(told, key=lambda one: -abs(one.change_ms))
 

@@ -147,18 +147,6 @@ def _drawn(analysis: RunAnalysis, windows: Sequence[Explained]) -> StepTimeline 
     return drawn
 
 
-def draw_anew(explained: Explained) -> None:
-    """Draw a step that shows what comes first now, where another finding did: of a run beside its reference."""
-    analysis = explained.analysis
-    shown = shown_step(analysis)
-    windows = [single(one) for one in explained.windows or [explained]]
-    drawn = [step_timeline(one.analysis, one.records, one.ready, shown) for one in windows if one.records]
-    known = [one for one in drawn if one is not None]
-    some = [one for one in known if shown is not None and one.shows == shown.shows]
-    if known:
-        analysis.timeline = min(some, key=lambda one: one.step) if some else _most_typical(known)
-
-
 def _has(window: RunAnalysis, finding: Finding) -> bool:
     return any(
         (one.code, one.rank, one.ranks) == (finding.code, finding.rank, finding.ranks) and one.ms

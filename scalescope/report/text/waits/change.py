@@ -42,7 +42,7 @@ def waits_more(
     if more * change_ms <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change_ms), WAITED * step_ms):
         return ""
     told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
-    return f"ranks wait {told} of a step for a core{why}"
+    return f"ranks wait, in the mean, {told} of a step for a core{why}"
 
 
 def is_the_cause(step_ms: float, waited_ms: Sequence[float | None]) -> bool:

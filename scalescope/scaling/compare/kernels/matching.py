@@ -42,6 +42,7 @@ class Matched(msgspec.Struct, frozen=True):
     work_ratio: float | None = None  # OTHER's blocks over the baseline's in kernels that take one for so many elements
     alone_us: Mapping[str, tuple[float, float]] = {}  # by kind, µs a step of the baseline's and OTHER's that match none
     resized: frozenset[str] = frozenset()  # kinds of which one side's calls are more and smaller: no work besides
+    rank: int | None = None  # whose kernels these are
 
 
 class _Pair(msgspec.Struct, frozen=True):
@@ -67,7 +68,8 @@ def match_sides(baseline: Measurement, other: Measurement, rank: int | None, rat
     except UserError as error:
         return Matched([], None, [f"kernels are not compared: {error}"])
     precision = next((one.facts.precision for one in baseline.repeats if one.facts is not None), None)
-    return match_tables(tables[0], tables[1], rate, precision)
+    found = match_tables(tables[0], tables[1], rate, precision)
+    return msgspec.structs.replace(found, rank=traces[0][0].rank)
 
 
 def another_size(work_ratio: float | None) -> str | None:
