@@ -72,6 +72,9 @@ BESIDES = "launches_besides"
 #: … and how many times a step its host alone waits for the device, or oftener than the others' hosts do, counted.
 WAITS_BESIDES = "synchronisations_besides"
 AROUND = "host_around"  # what a host takes in and around a block of launches that one rank alone makes, beside them
+#: Evidence that a rank runs operators which the others do not where its host stands still: what they take (`ms`), the
+#: most of which is of the one whose name follows.
+RUN_THERE = "run_there"
 #: Evidence of a step without another finding: communication that nothing hides, or that nothing runs, for much of it;
 EXPOSED, IDLE, BETWEEN = "exposed_communication", "idle", "idle_between_operators"  # … as in any eager step of CPUs
 #: … of that, where it is split: waits of ranks for each other, and transfer; and the one of two ranks that waits for

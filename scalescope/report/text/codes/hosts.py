@@ -17,6 +17,7 @@ from scalescope.report.text.codes.evidence import (
     longer_beside,
     longer_there,
     longer_there_ms,
+    others,
     row_of,
     waited_there,
 )
@@ -38,6 +39,7 @@ from scalescope.scaling.finding.figures import (
     MAY_BE_OTHERS,
     MAY_LOAD,
     READ_VALUES,
+    RUN_THERE,
     SHOWN_BY_WAITS,
     STOOD_BEFORE,
     WORKERS_CORES,
@@ -198,9 +200,10 @@ def stall(finding: Finding) -> str:
     if (each := each_pass(finding, row)) is not None:
         whose = host_does(finding, "do", "does")
         nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{line_words(row)}, {each}"
-        return f"{nothing}{_elsewhere(finding, row)}{_shown(finding)}"
+        return f"{nothing}{_elsewhere(finding, row)}{_run_there(finding)}{_shown(finding)}"
     like = _AS_WHERE_IT_SAVES if _is_beside_training(finding, row) else ""
-    return f"{nothing}{where}{_elsewhere(finding, row)}{like}{_shown(finding)}{in_all_steps(finding)}"
+    there = f"{_elsewhere(finding, row)}{_run_there(finding)}"
+    return f"{nothing}{where}{there}{like}{_shown(finding)}{in_all_steps(finding)}"
 
 
 def _is_beside_training(finding: Finding, row: EvidenceRow) -> bool:
@@ -242,6 +245,15 @@ def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
     if told.name == GARBAGE and places:
         return f", and nothing that is recorded {listing(places)}"
     return f", and also {listing(places)}" if places else ""
+
+
+def _run_there(finding: Finding) -> str:
+    """Return what the rank alone runs at the place where its host stands still: what it costs is of both."""
+    row = next((one for one in finding.evidence if one.name.startswith(RUN_THERE)), None)
+    if row is None or row.ms is None:
+        return ""
+    name = row.name.removeprefix(RUN_THERE).strip()
+    return f"; there it also runs what {others(finding)} do not, {milliseconds(row.ms)} a step, led by {name}"
 
 
 def _at(row: EvidenceRow, told: EvidenceRow, *, on_cpu: bool) -> str:
