@@ -82,6 +82,7 @@ Cure = Literal[
     "cheaper_workers",  # of loaders, on the cores that ranks compute on
     "compile",
     "whole_tensors",  # in place of a loop of Python over their elements, rows, or over many of them
+    "fill_at_once",  # what such a loop fills element by element, or before the first step
     "drop_synchronisation",
     "pin_memory",  # of batches
     "read_at_once",  # what is read value by value

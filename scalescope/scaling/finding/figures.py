@@ -34,6 +34,7 @@ CORES_BY_TURNS = "cores_by_turns"
 #: Evidence of loops of Python, `calls` and `ms` a step: how many operators of a step's one runs, and what lies between
 #: them (the name ends with what is before it); how many values are read one by one, and what that takes.
 LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
+FILLED = "elements_filled"  # … and how many operators fill tensors element by element, and what these take
 #: Evidence that all hosts stand still before a step's first operator: most likely they load, though nothing says so.
 MAY_LOAD = "may_load"
 LOCK_WAITS = "lock_waits"  # evidence of waits that last Python's switch interval: `calls` a step, which take `ms`

@@ -16,6 +16,7 @@ from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
 from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.findings.hosts.by_chance import may_be_chance
+from scalescope.scaling.findings.hosts.filling_loops import as_filling
 from scalescope.scaling.findings.hosts.same_place import host_at_ns, is_one_place
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.change import Change
@@ -36,7 +37,10 @@ def with_blocks(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate
     if not scene.replayer.on_cpu:
         return found
     for rank in scene.side.ranks:
-        found = _with_block(scene, rank, found)
+        found = [
+            as_filling(scene, one, rank, whats) if one.rank == rank and (whats := _whats(one, rank)) else one
+            for one in _with_block(scene, rank, found)
+        ]
         for block in [one for one in found if one.rank == rank and one.seen is None and _whats(one, rank)]:
             found = _with_stall(scene, rank, block, found)
     return found

@@ -24,6 +24,7 @@ from scalescope.scaling.finding.figures import (
     BY_TURNS,
     CONVERTING,
     DOUBLE_PRECISION,
+    FILLED,
     FULL_PRECISION,
     INPUTS,
     LAYOUT_CONVERSIONS,
@@ -62,7 +63,19 @@ def own_work(finding: Finding) -> str:
     return f"{told.removesuffix(',')}; {converts}"
 
 
+def _fills(finding: Finding) -> str:
+    """Return that a loop of Python fills tensors, and by which operators; "" where it is none."""
+    row = row_of(finding, FILLED)
+    if row is None or row.calls is None or row.ms is None:
+        return ""
+    by = listing([f"{one.name} {one.calls:,.0f} times" for one in finding.evidence if one.kind == "operator"])
+    does = f"it fills tensors element by element in a loop of Python, which {others(finding)} do not"
+    return f"{does}, by {row.calls:,.0f} operators a step ({by}) that take {milliseconds(row.ms)}"
+
+
 def _launched_alone(finding: Finding) -> str:
+    if fills := _fills(finding):
+        return fills + _around(finding)
     besides = row_of(finding, BESIDES)
     rest = others(finding)
     otherwise = f"it runs {computing(finding)} that {rest} do not"

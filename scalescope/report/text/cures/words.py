@@ -33,6 +33,7 @@ _BY_LINE: dict[Cure, str] = {
     "look_at_rank": ", which launches that on this rank alone",
     "look_at_host": ", where that holds the host up",
     "find_wait": ": what the host waits for there, or why it sleeps",
+    "fill_at_once": ": fill tensors at once there, not element by element, or once, before the first step",
     "find_python": ": compute less there, less often, or by operators on whole tensors",
 }
 _PY_SPY = re.compile(r"py-spy [^;:]*[;:] ")
@@ -97,7 +98,7 @@ def line_words(told: Remedy | EvidenceRow | None) -> str:
     """Return in which function of a script lies what is told, behind that; "" where no stacks tell."""
     if told is None or told.line is None:
         return ""
-    called = "called " if isinstance(told, Remedy) and told.cure == "look_at_rank" else ""
+    called = "called " if isinstance(told, Remedy) and told.cure in ("look_at_rank", "fill_at_once") else ""
     return f", {called}in {_function(told.line)}"
 
 
