@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from scalescope.scaling.finding.figures import AROUND, BESIDES, RUN_THERE
 from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
-from scalescope.scaling.findings.computing.extra_launches import extra_launches
+from scalescope.scaling.findings.computing.extra_launches import Extra, extra_launches
 from scalescope.scaling.findings.hosts.by_chance import may_be_chance
 from scalescope.scaling.findings.hosts.filling_loops import as_filling
 from scalescope.scaling.findings.hosts.same_place import host_at_ns, is_one_place
@@ -38,7 +38,7 @@ def with_blocks(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate
         return found
     for rank in scene.side.ranks:
         found = [
-            as_filling(scene, one, rank, whats) if one.rank == rank and (whats := _whats(one, rank)) else one
+            as_filling(scene, one, own.activities, own.mean_ms) if (own := _launched(scene, rank, one)) else one
             for one in _with_block(scene, rank, found)
         ]
         for block in [one for one in found if one.rank == rank and one.seen is None and _whats(one, rank)]:
@@ -50,6 +50,12 @@ def _whats(one: Candidate, rank: int) -> list[Beyond]:
     """Return what kinds of launches beyond the others' a rank's candidate is of; none where it is of anything else."""
     own = [removal.what for removal in one.removals if removal.rank == rank]
     return [what for what in BEYOND if what in own] if len(own) == len(one.removals) and set(own) <= {*BEYOND} else []
+
+
+def _launched(scene: Scene, rank: int, one: Candidate) -> Extra | None:
+    """Return what a rank's candidate is of, where that is launches beyond the others' and nothing else."""
+    whats = _whats(one, rank) if one.rank == rank else []
+    return extra_launches(scene, rank, whats) if whats else None
 
 
 def _with_block(scene: Scene, rank: int, candidates: list[Candidate]) -> list[Candidate]:

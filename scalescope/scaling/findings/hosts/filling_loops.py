@@ -12,10 +12,8 @@ from msgspec.structs import replace
 from scalescope.scaling.finding.figures import FILLED
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.computing.extra_launches import extra_launches
 from scalescope.scaling.findings.hosts.own_lines import line_of_activities
 from scalescope.scaling.rank.records.element_reads import INDEXING
-from scalescope.scaling.replay.ranks.extra import Beyond
 
 #: Operators that write an element, or a few, and those that make a tensor of Python's number to be written.
 _WRITING = frozenset({"aten::copy_", "aten::fill_", "aten::index_put_", "aten::masked_fill_"})
@@ -33,23 +31,24 @@ def fills_elements(calls: Mapping[str, float]) -> bool:
     return whole >= _LONG and written + rest >= _NEARLY_ALL * whole and written >= _WRITE * whole
 
 
-def as_filling(scene: Scene, one: Candidate, rank: int, whats: Sequence[Beyond]) -> Candidate:
+def as_filling(scene: Scene, one: Candidate, launched: Sequence[int], ms: float) -> Candidate:
     """Return what a rank launches beyond the others as a loop that fills tensors, if it is one: it is no part of what
     all do, whichever of its operators these run as well.
+
+    `launched`: all of it, in the graph, which takes `ms` a step.
     """
-    extra = extra_launches(scene, rank, whats)
-    steps = max(1, len(extra.calls))
+    steps = max(1, len(scene.side.steps))
     activities = scene.replayer.graph.activities
-    calls = {name: n / steps for name, n in Counter(activities[at].name for at in extra.activities).items()}
+    calls = {name: times / steps for name, times in Counter(activities[at].name for at in launched).items()}
     if not fills_elements(calls):
         return one
     most = sorted(calls, key=lambda name: -calls[name])[:_NAMED]
-    line = line_of_activities(scene, extra.activities)
+    line = line_of_activities(scene, launched)
     return replace(
         one,
         code="own_work",
         evidence=(
-            EvidenceRow(kind="figure", name=FILLED, ms=extra.mean_ms, calls=sum(calls.values())),
+            EvidenceRow(kind="figure", name=FILLED, ms=ms, calls=sum(calls.values())),
             *(EvidenceRow(kind="operator", name=name, calls=calls[name]) for name in most),
             *one.evidence,
         ),
