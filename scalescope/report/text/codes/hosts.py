@@ -9,6 +9,7 @@ from scalescope.report.text.codes.evidence import (
     beyond_its_cause_ms,
     first_of,
     host_does,
+    idle_words,
     in_all_steps,
     in_some_steps,
     is_of_several,
@@ -147,7 +148,7 @@ def _shared_with_workers(finding: Finding) -> str:
 
 
 #: What a host may do that no profiler records.
-_UNRECORDED = "(sleep, I/O, Python, a lock)"
+_UNRECORDED = "(Python runs, sleeps, or waits for a file or a lock)"
 
 
 #: What a host that nothing is recorded of most likely does between a step's passes and the next one's.
@@ -180,9 +181,9 @@ def stall(finding: Finding) -> str:
         where = f" before {called(place)}, where the step begins: most likely they load the next batch"
         does = host_does(finding, "do nothing that is recorded", "does nothing that is recorded")
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
-        keeps = host_does(finding, "keep", "keeps")
+        idles = host_does(finding, idle_words(finding, several=True), idle_words(finding))
         beside = longer_beside(finding, several=is_of_several(finding))
-        longer = f"{some[0]} {keeps} nothing running for {longer_there(finding)} longer than in the others"
+        longer = f"{some[0]} {idles} for {longer_there(finding)} longer than in the others"
         return f"{longer}{stood_there(finding)}{beside}{waited_there(finding)}"
     nothing = f"{does} for {milliseconds(row.ms)}"
     if is_of_one_step(finding) or finding.backed == "bound":

@@ -36,6 +36,9 @@ _BY_LINE: dict[Cure, str] = {
     "fill_at_once": ": fill tensors at once there, not element by element, or once, before the first step",
     "find_python": ": compute less there, less often, or by operators on whole tensors",
 }
+#: Of what nobody knows, but that a host does it: which function that is, stacks tell.
+_UNSEEN: frozenset[Cure] = frozenset({"look_at_host", "find_wait", "find_python", "less_python", "do_less_often"})
+_NAMES_IT = f"{WITH_STACKS} puts the function that does it into the trace, and makes recorded steps longer"
 _PY_SPY = re.compile(r"py-spy [^;:]*[;:] ")
 
 
@@ -90,6 +93,8 @@ def cure_text(remedy: Remedy, several: bool = False) -> str:
 def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
     """Return what does it in a loop of the reader's own."""
     told = _sized(_of(remedy, several).elsewhere, remedy)
+    if remedy.cure in _UNSEEN and remedy.line is None and not remedy.jax:
+        return f"{told}. {_NAMES_IT}"
     saved = _SAVED.get(int(remedy.size or 0)) if remedy.cure in EVENS_OUT and not several else None
     return told if saved is None else f"{told}. If the others take over what it has more of, {saved} of this is saved"
 
