@@ -104,6 +104,7 @@ BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 UPDATED_BY_HAND = "updated_one_by_one"
 #: … where no operator of that writes in place: it may be averages, or what is looked at.
 NONE_WRITTEN = "none_written_in_place"
+CLIPPED_BY_HAND = "clipped_by_hand"  # … and where it is gradients that are squared, summed up and scaled, all alike
 PREPARING = "prepared_before_forward"  # the figure of what operators make of a batch there, a rank and step
 LOOKED_AT = "looked_at_behind_update"  # … of what operators make of what a step made, behind its update
 #: The figures of what normalisation that is written out takes with its backward pass (`calls`: operators), a rank and

@@ -22,6 +22,7 @@ from scalescope.scaling.finding.figures import (
     AROUND,
     BESIDES,
     BY_TURNS,
+    CLIPPED_BY_HAND,
     CONVERTING,
     DOUBLE_PRECISION,
     FILLED,
@@ -248,6 +249,9 @@ def updates_by_hand(finding: Finding) -> str:
     calls = f" in {row.calls:,.0f} {_launched(finding)}" if row is not None and row.calls else ""
     takes = f": {_taken(finding, row.ms)}" if row is not None and row.ms is not None else ""
     which = f"{row.value:,.0f} parameters" if row is not None and row.value else "parameters"
+    if row_of(finding, CLIPPED_BY_HAND) is not None:
+        named = f", most of it {listing(most)}" if most else ""
+        return f"the job clips the gradients of {which} one at a time{calls}{takes}{named}"
     if len(most) == 1:  # it may scale, copy, or bound them, or their gradients
         return f"the job runs {most[0]} for {which} one at a time{calls}{takes}"
     named = f", most of it {listing(most)}" if most else ""

@@ -191,6 +191,10 @@ CURES: dict[Cure, CureText] = {
         "them at once; torch.tensor of a list that Python has filled; what is the same in each step in a "
         "register_buffer",
     ),
+    "clip_at_once": CureText(
+        "let torch clip the gradients",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), …), which makes no tensor of squares and reads nothing",
+    ),
     "drop_synchronisation": CureText(
         "take the synchronisation out of the step",
         "no .item(), .cpu() or synchronize() in each step: keep figures on the device, read them every so many steps",
