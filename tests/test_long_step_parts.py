@@ -70,7 +70,7 @@ def test_a_step_that_saves_more_than_it_computes_is_told_by_both_and_the_larger_
     told = recurring_because(run.recurring)
     assert ", for what rank 0 does that is not recorded (such as saving) and what it computes" in told, told
     assert "launch" not in told and "validation" not in told, told
-    still, computes = told.index("its host keeps nothing running for 25"), told.index(", and computes for 1")
+    still, computes = told.index("its host runs no operator for 25"), told.index(", and computes for 1")
     assert still < computes
 
 

@@ -103,7 +103,9 @@ def test_what_cannot_be_told_is_said_as_before(ranks: tuple[Parts, Parts], why: 
         stall = msgspec.structs.replace(STALL, evidence=(msgspec.structs.replace(GAP, ms=60.0),))
     run = told(*ranks, stalls=(stall,))
     assert known(run) == set(), why
-    assert "does nothing that is recorded (sleep, I/O, Python, a lock)" in because(run.findings[0])
+    assert "does nothing that is recorded (Python runs, sleeps, or waits for a file or a lock)" in because(
+        run.findings[0]
+    )
 
 
 def test_a_host_that_sleeps_beside_what_all_ranks_do_is_told_so() -> None:

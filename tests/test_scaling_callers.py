@@ -6,6 +6,7 @@ import pytest
 
 from scalescope import RunAnalysis
 from scalescope.report.text.cures.words import cure_elsewhere, cure_text
+from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from tests.gloo_traces import GlooJob, analysed
 
@@ -71,3 +72,22 @@ def test_what_a_rank_has_beyond_the_others_is_told_with_its_own_caller(tmp_path:
     first = analysed(job.write(tmp_path)).findings[0]
     assert first.code == "own_work" and first.remedy is not None
     assert first.remedy.line == FRAMES[1]
+
+
+@pytest.mark.parametrize("frame", ["", "job.py(5): save"])
+def test_what_a_stall_is_stacks_would_tell_and_where_they_do_none_are_advised(frame: str, tmp_path: Path) -> None:
+    """Of a host that does something that no operator tells, the advice was py-spy alone."""
+    job = GlooJob()
+    for step in range(6):
+        job.step(3 + step)
+        job.compute(20.0, calls=10)
+        begun = job.now[1]
+        job.sleep(1, 6.0)
+        if frame:
+            job.stack(1, frame, begun + 100, job.now[1] - 100)
+        job.compute(20.0, "aten::relu", calls=10)
+        job.all_reduce(2.0)
+    first = analysed(job.write(tmp_path)).findings[0]
+    assert first.code == "host_stall" and first.remedy is not None
+    assert "does nothing that is recorded (Python runs, sleeps, or waits for a file or a lock)" in because(first)
+    assert ("stacks=True) puts the function that does it" in cure_elsewhere(first.remedy)) == (not frame)

@@ -15,6 +15,7 @@ from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.findings.computing.unfused_optimizer import (
+    CLIPPED,
     GIVEN_BACK,
     ROOTS_ANEW,
     ROOTS_IN_PLACE,
@@ -228,3 +229,44 @@ def test_what_a_reference_may_have_untold_is_not_said_to_be_none_of_it(fraction:
     assert is_not_in_reference(beside) != untold and (beside.reference_ms is None) == untold
     (had,) = beside_reference([loop], [[replace(loop, ms=9.0)]])
     assert had.reference_ms == 9.0
+
+
+def _clipped(folder: Path, *, squares: int, scales: int, more: Sequence[str] = ()) -> list[Finding]:
+    """Of two ranks that compute for 40 ms gradients of 5 parameters are squared, summed up, and then scaled."""
+    job = GlooJob(view_ns=None)
+    for step in range(8):
+        job.step(3 + step)
+        job.compute(20.0, "aten::linear", calls=10)
+        job.compute(20.0, "AddmmBackward0", calls=10)
+        job.compute(1.0, "torch::autograd::AccumulateGrad", calls=5)
+        job.all_reduce(2.0)
+        for _ in range(squares):
+            job.compute(1.0, "aten::pow")
+            job.compute(0.4, "aten::sum")
+            job.compute(0.002, "aten::item")
+        for name in more:
+            job.compute(0.5, name)
+        job.compute(1.0 * scales, "aten::mul_", calls=scales)
+        begun = dict(job.now)
+        job.compute(1.0, "aten::_foreach_add_")
+        for rank, begin in begun.items():
+            job.annotate(rank, "Optimizer.step#SGD.step", begin - 1_000, job.now[rank] + 1_000)
+    return _of(analysed(job.write(folder)))
+
+
+def test_gradients_that_few_parameters_have_are_clipped_by_hand(tmp_path: Path) -> None:
+    """Of seven parameters, 10 ms a step of 200, it was not named: a loop was told from eight on."""
+    (one,) = _clipped(tmp_path, squares=5, scales=5)
+    assert because(one).startswith("the job clips the gradients of 5 parameters one at a time in 10 operators: 10.0 ms")
+    assert one.remedy is not None and "clip_grad_norm_" in cure_elsewhere(one.remedy)
+    assert one.ms == pytest.approx(CLIPPED.middle * 10.0, rel=0.15)
+    assert one.low_ms is not None and 0 < one.low_ms <= 1.2 * CLIPPED.low * 10.0
+
+
+@pytest.mark.parametrize(
+    ("squares", "scales", "more"), [(5, 0, ()), (0, 5, ()), (4, 5, ()), (5, 10, ()), (5, 5, ("aten::sub",) * 5)]
+)
+def test_what_does_not_square_and_scale_each_gradient_once_is_no_clipping(
+    squares: int, scales: int, more: Sequence[str], tmp_path: Path
+) -> None:
+    assert not _clipped(tmp_path, squares=squares, scales=scales, more=more)

@@ -82,11 +82,13 @@ Cure = Literal[
     "cheaper_workers",  # of loaders, on the cores that ranks compute on
     "compile",
     "whole_tensors",  # in place of a loop of Python over their elements, rows, or over many of them
+    "fill_at_once",  # what such a loop fills element by element, or before the first step
     "drop_synchronisation",
     "pin_memory",  # of batches
     "read_at_once",  # what is read value by value
     "fuse_optimizer",  # to one operator
     "update_at_once",  # parameters that a loop of the user's own updates one at a time
+    "clip_at_once",  # gradients that such a loop clips
     "built_in_normalisation",  # in place of one that is written out
     "drop_unused",  # what is computed with gradients for no loss, or have it computed without
     "recompute_less",  # of the forward pass: activations that memory has room for are kept

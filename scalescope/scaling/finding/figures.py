@@ -34,6 +34,7 @@ CORES_BY_TURNS = "cores_by_turns"
 #: Evidence of loops of Python, `calls` and `ms` a step: how many operators of a step's one runs, and what lies between
 #: them (the name ends with what is before it); how many values are read one by one, and what that takes.
 LOOP_AFTER, ELEMENTS_READ = "loop_of_python_after", "elements_read"
+FILLED = "elements_filled"  # … and how many operators fill tensors element by element, and what these take
 #: Evidence that all hosts stand still before a step's first operator: most likely they load, though nothing says so.
 MAY_LOAD = "may_load"
 LOCK_WAITS = "lock_waits"  # evidence of waits that last Python's switch interval: `calls` a step, which take `ms`
@@ -72,6 +73,9 @@ BESIDES = "launches_besides"
 #: … and how many times a step its host alone waits for the device, or oftener than the others' hosts do, counted.
 WAITS_BESIDES = "synchronisations_besides"
 AROUND = "host_around"  # what a host takes in and around a block of launches that one rank alone makes, beside them
+#: Evidence that a rank runs operators which the others do not where its host stands still: what they take (`ms`), the
+#: most of which is of the one whose name follows.
+RUN_THERE = "run_there"
 #: Evidence of a step without another finding: communication that nothing hides, or that nothing runs, for much of it;
 EXPOSED, IDLE, BETWEEN = "exposed_communication", "idle", "idle_between_operators"  # … as in any eager step of CPUs
 #: … of that, where it is split: waits of ranks for each other, and transfer; and the one of two ranks that waits for
@@ -100,6 +104,7 @@ BY_TURNS, OWN_TURNS = "by_turns", "by_turns_of_others"
 UPDATED_BY_HAND = "updated_one_by_one"
 #: … where no operator of that writes in place: it may be averages, or what is looked at.
 NONE_WRITTEN = "none_written_in_place"
+CLIPPED_BY_HAND = "clipped_by_hand"  # … and where it is gradients that are squared, summed up and scaled, all alike
 PREPARING = "prepared_before_forward"  # the figure of what operators make of a batch there, a rank and step
 LOOKED_AT = "looked_at_behind_update"  # … of what operators make of what a step made, behind its update
 #: The figures of what normalisation that is written out takes with its backward pass (`calls`: operators), a rank and

@@ -11,10 +11,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from scalescope.scaling.finding.figures import AROUND, BESIDES
+from scalescope.scaling.finding.figures import AROUND, BESIDES, RUN_THERE
 from scalescope.scaling.finding.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import Candidate, Scene, gained_ms
-from scalescope.scaling.findings.computing.extra_launches import extra_launches
+from scalescope.scaling.findings.computing.extra_launches import Extra, extra_launches
+from scalescope.scaling.findings.hosts.by_chance import may_be_chance
+from scalescope.scaling.findings.hosts.filling_loops import as_filling
+from scalescope.scaling.findings.hosts.same_place import host_at_ns, is_one_place
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.ranks.extra import BEYOND, Beyond, extra_rows
@@ -34,7 +37,12 @@ def with_blocks(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate
     if not scene.replayer.on_cpu:
         return found
     for rank in scene.side.ranks:
-        found = _with_stall(scene, rank, _with_block(scene, rank, found))
+        found = [
+            as_filling(scene, one, own.activities, own.mean_ms) if (own := _launched(scene, rank, one)) else one
+            for one in _with_block(scene, rank, found)
+        ]
+        for block in [one for one in found if one.rank == rank and one.seen is None and _whats(one, rank)]:
+            found = _with_stall(scene, rank, block, found)
     return found
 
 
@@ -42,6 +50,12 @@ def _whats(one: Candidate, rank: int) -> list[Beyond]:
     """Return what kinds of launches beyond the others' a rank's candidate is of; none where it is of anything else."""
     own = [removal.what for removal in one.removals if removal.rank == rank]
     return [what for what in BEYOND if what in own] if len(own) == len(one.removals) and set(own) <= {*BEYOND} else []
+
+
+def _launched(scene: Scene, rank: int, one: Candidate) -> Extra | None:
+    """Return what a rank's candidate is of, where that is launches beyond the others' and nothing else."""
+    whats = _whats(one, rank) if one.rank == rank else []
+    return extra_launches(scene, rank, whats) if whats else None
 
 
 def _with_block(scene: Scene, rank: int, candidates: list[Candidate]) -> list[Candidate]:
@@ -106,21 +120,55 @@ def _around(scene: Scene, rank: int, whats: Sequence[Beyond]) -> Iterator[Eviden
         yield EvidenceRow(kind="figure", name=AROUND, ms=ms)
 
 
-def _with_stall(scene: Scene, rank: int, candidates: list[Candidate]) -> list[Candidate]:
-    """Return the candidates with a rank's stall and its block as one of them, where either would take the other out."""
-    block = next((one for one in candidates if one.rank == rank and one.seen is None and _whats(one, rank)), None)
+def _with_stall(scene: Scene, rank: int, block: Candidate, candidates: list[Candidate]) -> list[Candidate]:
+    """Return the candidates with a rank's stall and its block as one of them, where either would take the other out, or
+    one edit of the script takes out both.
+    """
     stall = next((one for one in candidates if one.rank == rank and _is_stall(one)), None)
-    if block is None or stall is None:
+    if stall is None:
         return candidates
     changes = [Change(without=one) for one in (block.removals, stall.removals, (*block.removals, *stall.removals))]
     scene.replayer.work_out(changes, quick=True, near=True)
     by_block, by_stall, by_both = (gained_ms(scene.replayer, one) for one in changes)
-    if by_both - by_block >= _MOST * by_stall:
-        return candidates  # it stands still elsewhere
+    if by_both - by_block >= _MOST * by_stall:  # no part of the block
+        if may_be_chance(scene, stall) or not is_one_place(scene, rank, block, _whats(block, rank), stall):
+            return candidates
+        whole = _at_one_place(scene, rank, block, stall, stalls_longer=by_stall > by_block)
+        return [whole if one is block else one for one in candidates if one is not stall]
     if _is_one_gap(scene, rank, _whats(block, rank)):
         return [one for one in candidates if one is not block] if by_both - by_stall < _MOST * by_block else candidates
     whole = replace(block, removals=(*block.removals, *stall.removals))
     return [whole if one is block else one for one in candidates if one is not stall]
+
+
+def _at_one_place(scene: Scene, rank: int, block: Candidate, stall: Candidate, *, stalls_longer: bool) -> Candidate:
+    """Return a rank's launches and its stall at one place as one candidate, told as the one which is more of it."""
+    whats = _whats(block, rank)
+    own = extra_launches(scene, rank, whats)
+    whole = replace(
+        stall if stalls_longer else block,
+        removals=(*block.removals, *stall.removals),
+        in_each_ms=_added(own.ms, stall.in_each_ms),
+        beyond_ms=(),  # of neither is it chance that it is there
+        least_share=min(block.least_share, stall.least_share),
+    )
+    if not stalls_longer:
+        host_ms = statistics.fmean(host_at_ns(scene, rank, whats)) / 1e6
+        rest = [row for row in block.evidence if row.name != AROUND]
+        return replace(whole, evidence=(*rest, EvidenceRow(kind="figure", name=AROUND, ms=host_ms)))
+    ran = EvidenceRow(kind="figure", name=f"{RUN_THERE} {own.evidence[0].name}", ms=own.mean_ms)
+    counted = [row for row in block.evidence if row.name == BESIDES]
+    return replace(whole, evidence=(*stall.evidence, ran, *counted))
+
+
+def _added(own_ms: Sequence[float], stalled_ms: Sequence[float]) -> tuple[float, ...]:
+    """Return what launches and a stall take together in each step that the stall is known of; () where it is not.
+
+    Fewer steps are replayed than a window has: in the others the launches take their mean.
+    """
+    if len(own_ms) != len(stalled_ms):
+        own_ms = [statistics.fmean(own_ms or [0.0])] * len(stalled_ms)
+    return tuple(map(sum, zip(own_ms, stalled_ms, strict=True)))
 
 
 def _is_stall(one: Candidate) -> bool:

@@ -22,8 +22,10 @@ from scalescope.scaling.finding.figures import (
     AROUND,
     BESIDES,
     BY_TURNS,
+    CLIPPED_BY_HAND,
     CONVERTING,
     DOUBLE_PRECISION,
+    FILLED,
     FULL_PRECISION,
     INPUTS,
     LAYOUT_CONVERSIONS,
@@ -62,7 +64,19 @@ def own_work(finding: Finding) -> str:
     return f"{told.removesuffix(',')}; {converts}"
 
 
+def _fills(finding: Finding) -> str:
+    """Return that a loop of Python fills tensors, and by which operators; "" where it is none."""
+    row = row_of(finding, FILLED)
+    if row is None or row.calls is None or row.ms is None:
+        return ""
+    by = listing([f"{one.name} {one.calls:,.0f} times" for one in finding.evidence if one.kind == "operator"])
+    does = f"it fills tensors element by element in a loop of Python, which {others(finding)} do not"
+    return f"{does}, by {row.calls:,.0f} operators a step ({by}) that take {milliseconds(row.ms)}"
+
+
 def _launched_alone(finding: Finding) -> str:
+    if fills := _fills(finding):
+        return fills + _around(finding)
     besides = row_of(finding, BESIDES)
     rest = others(finding)
     otherwise = f"it runs {computing(finding)} that {rest} do not"
@@ -240,6 +254,9 @@ def updates_by_hand(finding: Finding) -> str:
     calls = f" in {row.calls:,.0f} {_launched(finding)}" if row is not None and row.calls else ""
     takes = f": {_taken(finding, row.ms)}" if row is not None and row.ms is not None else ""
     which = f"{row.value:,.0f} parameters" if row is not None and row.value else "parameters"
+    if row_of(finding, CLIPPED_BY_HAND) is not None:
+        named = f", most of it {listing(most)}" if most else ""
+        return f"the job clips the gradients of {which} one at a time{calls}{takes}{named}"
     if len(most) == 1:  # it may scale, copy, or bound them, or their gradients
         return f"the job runs {most[0]} for {which} one at a time{calls}{takes}"
     named = f", most of it {listing(most)}" if most else ""

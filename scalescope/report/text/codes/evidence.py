@@ -121,12 +121,24 @@ def in_some_steps(finding: Finding) -> tuple[str, str] | None:
     return f"in {row.calls:.0f} of {row.value:.0f} profiled steps{which}{beside}", milliseconds(row.ms)
 
 
+def idle_words(finding: Finding, *, several: bool = False) -> str:
+    """Return what one (`several`: do) does while nothing computes: of a host that computes itself no operator is known,
+    and Python may be at work.
+    """
+    if is_on_cpu(finding):
+        return "run no operator" if several else "runs no operator"
+    return "keep nothing running" if several else "keeps nothing running"
+
+
 #: What somebody does for longer in some steps, by the part of a step that is longer: one, and several.
 _LONGER_AT = {
     "compute": ("computes", "compute"),
     "idle_data": ("loads data", "load data"),
-    "idle_launch": ("keeps nothing running", "keep nothing running"),
 }
+
+
+def _longer_at(finding: Finding, part: str, *, several: bool) -> str:
+    return _LONGER_AT[part][several] if part in _LONGER_AT else idle_words(finding, several=several)
 
 
 def longer_parts(finding: Finding) -> dict[str, float]:
@@ -152,7 +164,7 @@ def longer_beside(finding: Finding, *, several: bool = False) -> str:
     `several`: whether what is said of that part has a plural before its verb.
     """
     told = [
-        f"{_LONGER_AT[part][several]} for {milliseconds(ms)} longer"
+        f"{_longer_at(finding, part, several=several)} for {milliseconds(ms)} longer"
         for part, ms in list(longer_parts(finding).items())[1:]
     ]
     return f", and {listing(told)}" if told else ""

@@ -9,6 +9,7 @@ from scalescope.report.text.codes.evidence import (
     beyond_its_cause_ms,
     first_of,
     host_does,
+    idle_words,
     in_all_steps,
     in_some_steps,
     is_of_several,
@@ -17,6 +18,7 @@ from scalescope.report.text.codes.evidence import (
     longer_beside,
     longer_there,
     longer_there_ms,
+    others,
     row_of,
     waited_there,
 )
@@ -38,6 +40,7 @@ from scalescope.scaling.finding.figures import (
     MAY_BE_OTHERS,
     MAY_LOAD,
     READ_VALUES,
+    RUN_THERE,
     SHOWN_BY_WAITS,
     STOOD_BEFORE,
     WORKERS_CORES,
@@ -145,7 +148,7 @@ def _shared_with_workers(finding: Finding) -> str:
 
 
 #: What a host may do that no profiler records.
-_UNRECORDED = "(sleep, I/O, Python, a lock)"
+_UNRECORDED = "(Python runs, sleeps, or waits for a file or a lock)"
 
 
 #: What a host that nothing is recorded of most likely does between a step's passes and the next one's.
@@ -178,9 +181,9 @@ def stall(finding: Finding) -> str:
         where = f" before {called(place)}, where the step begins: most likely they load the next batch"
         does = host_does(finding, "do nothing that is recorded", "does nothing that is recorded")
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
-        keeps = host_does(finding, "keep", "keeps")
+        idles = host_does(finding, idle_words(finding, several=True), idle_words(finding))
         beside = longer_beside(finding, several=is_of_several(finding))
-        longer = f"{some[0]} {keeps} nothing running for {longer_there(finding)} longer than in the others"
+        longer = f"{some[0]} {idles} for {longer_there(finding)} longer than in the others"
         return f"{longer}{stood_there(finding)}{beside}{waited_there(finding)}"
     nothing = f"{does} for {milliseconds(row.ms)}"
     if is_of_one_step(finding) or finding.backed == "bound":
@@ -198,9 +201,10 @@ def stall(finding: Finding) -> str:
     if (each := each_pass(finding, row)) is not None:
         whose = host_does(finding, "do", "does")
         nothing = f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{line_words(row)}, {each}"
-        return f"{nothing}{_elsewhere(finding, row)}{_shown(finding)}"
+        return f"{nothing}{_elsewhere(finding, row)}{_run_there(finding)}{_shown(finding)}"
     like = _AS_WHERE_IT_SAVES if _is_beside_training(finding, row) else ""
-    return f"{nothing}{where}{_elsewhere(finding, row)}{like}{_shown(finding)}{in_all_steps(finding)}"
+    there = f"{_elsewhere(finding, row)}{_run_there(finding)}"
+    return f"{nothing}{where}{there}{like}{_shown(finding)}{in_all_steps(finding)}"
 
 
 def _is_beside_training(finding: Finding, row: EvidenceRow) -> bool:
@@ -242,6 +246,15 @@ def _elsewhere(finding: Finding, told: EvidenceRow) -> str:
     if told.name == GARBAGE and places:
         return f", and nothing that is recorded {listing(places)}"
     return f", and also {listing(places)}" if places else ""
+
+
+def _run_there(finding: Finding) -> str:
+    """Return what the rank alone runs at the place where its host stands still: what it costs is of both."""
+    row = next((one for one in finding.evidence if one.name.startswith(RUN_THERE)), None)
+    if row is None or row.ms is None:
+        return ""
+    name = row.name.removeprefix(RUN_THERE).strip()
+    return f"; there it also runs what {others(finding)} do not, {milliseconds(row.ms)} a step, led by {name}"
 
 
 def _at(row: EvidenceRow, told: EvidenceRow, *, on_cpu: bool) -> str:

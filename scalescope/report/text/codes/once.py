@@ -2,7 +2,7 @@
 
 from scalescope.records.console import counted
 from scalescope.report.drawing.numbers import milliseconds, percent
-from scalescope.report.text.codes.evidence import first_of, longer_beside, numbers_of, row_of, waited_there
+from scalescope.report.text.codes.evidence import first_of, idle_words, longer_beside, numbers_of, row_of, waited_there
 from scalescope.report.text.codes.hosts import stood_there
 from scalescope.scaling.finding.figures import AS_MANY, HOST_SLOWED, IN_STEPS, LATE_RANK, NOT_IN_STEPS
 from scalescope.scaling.finding.finding import Finding
@@ -11,7 +11,7 @@ from scalescope.scaling.finding.finding import Finding
 _DOES = {
     "compute": "computes for longer in {it}",
     "idle_data": "loads data meanwhile",
-    "idle_launch": "keeps nothing running meanwhile",
+    "idle_launch": "{idles} meanwhile",
 }
 #: What such steps leave open; and where recording may have made them as well.
 _UNTOLD = {
@@ -61,7 +61,7 @@ def _doing(finding: Finding) -> str:
         return f"{host} takes {slowed.value:.1f} times as long for everything{waited_there(finding)}"
     does = _DOES.get(longer_by.name if longer_by is not None else "", "takes longer")
     alone = (row.calls if (row := row_of(finding, IN_STEPS)) is not None else 0) == 1
-    does = does.format(it="it" if alone else "them")
+    does = does.format(it="it" if alone else "them", idles=idle_words(finding))
     does += ", by as many operators" if row_of(finding, AS_MANY) is not None else ""
     own = longer_by is not None and longer_by.name == "idle_launch"
     who = ("Every rank" if rank is None else f"Rank {rank}") + ("'s host" if own else "")

@@ -24,6 +24,7 @@ from scalescope.report.text.codes.compute import (
 from scalescope.report.text.codes.evidence import (
     computing,
     first_of,
+    idle_words,
     in_all_steps,
     in_some_steps,
     long_steps_of,
@@ -124,7 +125,7 @@ def so_few_show(finding: Finding) -> str:
     part, often = row.name.removeprefix(MET_STEP).strip(), "how often they come so few do not show: run for longer"
     if not part or row.ms is None:
         return f"step {row.value:.0f} was profiled and does not show why; {often}"
-    does = _DOES_LONGER.get(part, "takes {}").format(f"{milliseconds(row.ms)} longer")
+    does = _does_longer(finding, part).format(f"{milliseconds(row.ms)} longer")
     more = row.calls is not None and part != "idle_data" and row.calls >= _MORE_OPERATORS
     by = f", with {row.calls:.1f} times the operators, as where it validates" if more else ""
     return f"in step {row.value:.0f}, which was profiled, a rank {does}{by}; {often}"
@@ -136,8 +137,12 @@ _MORE_OPERATORS = 1.1
 _DOES_LONGER = {
     "compute": "computes for {}",
     "idle_data": "loads data for {}",
-    "idle_launch": "keeps nothing running {}",
 }
+
+
+def _does_longer(finding: Finding, part: str) -> str:
+    return f"{idle_words(finding)} for {{}}" if part == "idle_launch" else _DOES_LONGER.get(part, "takes {}")
+
 
 #: What runs no more operators may be slower, or have more data: shapes tell which.
 _BY_AS_MANY = ", by as many operators as in the others: slower ones, or on more data"
@@ -163,7 +168,7 @@ def _unsteady(finding: Finding) -> str:
     if (some := in_some_steps(finding)) is not None:
         whose, longer_by = row_of(finding, LATE_RANK), first_of(finding, "figure")
         who = "every rank" if whose is None or whose.value is None else f"rank {whose.value:.0f}"
-        does = _DOES_LONGER.get(longer_by.name if longer_by is not None else "", "takes {}")
+        does = _does_longer(finding, longer_by.name if longer_by is not None else "")
         many = _BY_AS_MANY if row_of(finding, AS_MANY) is not None else ""
         many = _SLOWER if many and row_of(finding, SAME_INPUTS) is not None else many
         much = f"{does.format(longer_there(finding))} longer{longer_beside(finding)}"

@@ -185,6 +185,16 @@ CURES: dict[Cure, CureText] = {
         "compute on whole tensors, not element by element in a loop of Python",
         "x.sum(dim=1) for all rows at once, torch.stack(tensors) for many tensors; tensor.tolist() for figures",
     ),
+    "fill_at_once": CureText(
+        "fill tensors at once, not element by element in a loop of Python, or once, before the first step",
+        "torch.tril, torch.triu or a comparison of torch.arange for a mask; mask[rows, columns] = values for all of "
+        "them at once; torch.tensor of a list that Python has filled; what is the same in each step in a "
+        "register_buffer",
+    ),
+    "clip_at_once": CureText(
+        "let torch clip the gradients",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), …), which makes no tensor of squares and reads nothing",
+    ),
     "drop_synchronisation": CureText(
         "take the synchronisation out of the step",
         "no .item(), .cpu() or synchronize() in each step: keep figures on the device, read them every so many steps",

@@ -33,8 +33,12 @@ _BY_LINE: dict[Cure, str] = {
     "look_at_rank": ", which launches that on this rank alone",
     "look_at_host": ", where that holds the host up",
     "find_wait": ": what the host waits for there, or why it sleeps",
+    "fill_at_once": ": fill tensors at once there, not element by element, or once, before the first step",
     "find_python": ": compute less there, less often, or by operators on whole tensors",
 }
+#: Of what nobody knows, but that a host does it: which function that is, stacks tell.
+_UNSEEN: frozenset[Cure] = frozenset({"look_at_host", "find_wait", "find_python", "less_python", "do_less_often"})
+_NAMES_IT = f"{WITH_STACKS} puts the function that does it into the trace, and makes recorded steps longer"
 _PY_SPY = re.compile(r"py-spy [^;:]*[;:] ")
 
 
@@ -89,6 +93,8 @@ def cure_text(remedy: Remedy, several: bool = False) -> str:
 def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:
     """Return what does it in a loop of the reader's own."""
     told = _sized(_of(remedy, several).elsewhere, remedy)
+    if remedy.cure in _UNSEEN and remedy.line is None and not remedy.jax:
+        return f"{told}. {_NAMES_IT}"
     saved = _SAVED.get(int(remedy.size or 0)) if remedy.cure in EVENS_OUT and not several else None
     return told if saved is None else f"{told}. If the others take over what it has more of, {saved} of this is saved"
 
@@ -97,7 +103,7 @@ def line_words(told: Remedy | EvidenceRow | None) -> str:
     """Return in which function of a script lies what is told, behind that; "" where no stacks tell."""
     if told is None or told.line is None:
         return ""
-    called = "called " if isinstance(told, Remedy) and told.cure == "look_at_rank" else ""
+    called = "called " if isinstance(told, Remedy) and told.cure in ("look_at_rank", "fill_at_once") else ""
     return f", {called}in {_function(told.line)}"
 
 

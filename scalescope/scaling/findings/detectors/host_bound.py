@@ -8,6 +8,7 @@ from scalescope.scaling.finding.codes import ON_THE_DEVICE
 from scalescope.scaling.finding.figures import BESIDE, HIDDEN
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, is_a_longer_one
+from scalescope.scaling.findings.hosts.filling_loops import fills_elements
 from scalescope.scaling.findings.hosts.python_loops import python_loop
 from scalescope.scaling.replay.change import Change
 
@@ -87,8 +88,12 @@ def _candidate(scene: Scene, idle: tuple[EvidenceRow, ...]) -> Candidate:
         ),
         remedy=Remedy(cure="launch_apart")
         if beside
-        else Remedy(cure="whole_tensors", line=loop[0].line)
+        else Remedy(cure="fill_at_once" if _fills(loop) else "whole_tensors", line=loop[0].line)
         if loop
         else Remedy(cure="compile", overrides=() if scene.replayer.on_cpu else scene.overrides("compile=true")),
         at_most=True,
     )
+
+
+def _fills(loop: Sequence[EvidenceRow]) -> bool:
+    return fills_elements({row.name: row.calls or 0.0 for row in loop if row.kind == "operator"})

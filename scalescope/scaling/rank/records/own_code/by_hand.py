@@ -45,6 +45,10 @@ _ANEW = 1 / 3
 #: are any, at least and at most; what is rarer than these stands beside a loop, or is for a few of the parameters.
 _FEWEST, _AS_OFTEN, _NO_OFTENER = 8, 0.5, 2.2
 _BY_CHANCE, _RARE = 2, 0.03
+#: Clipping tells itself apart by less: all gradients are squared, and summed up, and all scaled in place, once each and
+#: nothing else. A few operators more are of the norm and the scale themselves.
+_SQUARES, _SUMS, _SCALES = ("aten::pow", "aten::square", "aten::mul"), ("aten::sum",), ("aten::mul_", "aten::div_")
+_FEWEST_CLIPPED, _OF_THE_NORM = 3, 4
 
 
 def updating(record: RankRecord) -> set[int]:
@@ -56,7 +60,7 @@ def updating(record: RankRecord) -> set[int]:
 def updated_by_hand(record: RankRecord) -> list[Update]:
     """Return a rank's updates of parameters that give something back as one operator, ascending."""
     on_cpu = record.activity == "cpu"
-    return [one for one in record.long_way.updates if not on_cpu or one.roots or one.anew]
+    return [one for one in record.long_way.updates if not on_cpu or one.roots or one.anew or one.clips]
 
 
 def loops_by_hand(record: RankRecord) -> list[Update]:
@@ -76,8 +80,21 @@ def _is_over(often: Counter[str], parameters: int) -> bool:
     return parameters >= _FEWEST and _AS_OFTEN * parameters <= rarest <= _NO_OFTENER * parameters
 
 
-def _update(record: RankRecord, rows: list[int], parameters: int) -> Update | None:
+def _clips(often: Counter[str], sums: int, parameters: int) -> bool:
+    """Tell whether a loop squares, sums up and scales all gradients, once each, and does nothing else."""
+    squared = [name for name in _SQUARES if often[name] == parameters]
+    scaled = [name for name in _SCALES if often[name] == parameters]
+    if parameters < _FEWEST_CLIPPED or sums != parameters or len(squared) != 1 or len(scaled) != 1:
+        return False
+    rest = {name: times for name, times in often.items() if name not in (squared[0], scaled[0])}
+    adds = max(0, rest.pop("aten::add", 0) - parameters) + max(0, rest.pop("aten::add_", 0) - parameters)
+    return adds + sum(rest.values()) <= _OF_THE_NORM
+
+
+def _update(record: RankRecord, rows: list[int], sums: int, parameters: int) -> Update | None:
     often = Counter(record.name[at] for at in rows)
+    if record.activity == "cpu" and _clips(often, sums, parameters):
+        return Update(record.step[rows[0]], tuple(rows), parameters, roots=False, anew=False, clips=True)
     if not _is_over(often, parameters):
         return None
     roots = any(_ROOTS.fullmatch(name) and 2 * times > parameters for name, times in often.items())
@@ -87,15 +104,17 @@ def _update(record: RankRecord, rows: list[int], parameters: int) -> Update | No
     return Update(record.step[rows[0]], tuple(rows), parameters, roots, anew)
 
 
-def _behind_backward(record: RankRecord) -> Iterator[tuple[list[int], int]]:
-    """Yield what runs in a row between a backward pass and the next forward pass, with that pass's parameters."""
+def _behind_backward(record: RankRecord) -> Iterator[tuple[list[int], int, int]]:
+    """Yield what runs in a row between a backward pass and the next forward pass, with how many sums lie within it, and
+    that pass's parameters.
+    """
     handed = sorted(call.start for call in record.calls if call.in_collective)
     own = [one for one in record.phases if one[2].startswith(_OPTIMIZER)]
     phases = union(Intervals(*(np.array([one[at] for one in own], np.int64) for at in range(2))))
     forwards = [begun for begun, _, name in record.phases if name.endswith(_FORWARD)]
     fetches, again = record.data.starts.tolist(), set(record.recomputed)
     row: list[int] = []
-    parameters, is_forward, is_fetched, before, step = 0, True, False, 0, -1
+    sums, parameters, is_forward, is_fetched, before, step = 0, 0, True, False, 0, -1
     for at in (at for at, kind in enumerate(record.kind) if kind == COMPUTE and record.stream[at] == 0):
         start, name = record.start[at], record.name[at]
         if is_node := _is_node(name):
@@ -112,12 +131,14 @@ def _behind_backward(record: RankRecord) -> Iterator[tuple[list[int], int]]:
         behind = _any_between(handed, before, start) or (bool(row) and record.step[at] != record.step[row[0]])
         before = start
         if row and (behind or not (is_own or beside)):
-            yield row, parameters
+            yield row, sums, parameters
             row = []
         if is_own:
+            sums = sums if row else 0
             row.append(at)
+        sums += name in _SUMS and bool(row)
     if row:
-        yield row, parameters
+        yield row, sums, parameters
 
 
 @cache
