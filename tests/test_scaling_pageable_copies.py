@@ -106,7 +106,7 @@ def test_who_waits_in_a_copy_for_another_ranks_late_host_waits_less_without_reco
 
         ranks = in_lockstep(tmp_path / name, work, lambda trace, _: trace.python(), steps=7)
         begun = [one["ts"] for one in ranks[1].events if one["name"].startswith("ProfilerStep")]
-    return float((begun[-1] - begun[1]) / (len(begun) - 2) / 1e3)
+        return float((begun[-1] - begun[1]) / (len(begun) - 2) / 1e3)
 
     step_ms("traced", 12.0)
     untraced, without = step_ms("untraced", 0.0), step_ms("without", 0.0, 0.0)
