@@ -15,7 +15,7 @@ from scalescope.report.compare.tables import parts_sentence
 from scalescope.scaling.analyze import analyze_against, analyze_alone
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import RecurringChange, RecurringSteps
-from scalescope.scaling.compare.alone import doing_of
+from scalescope.scaling.compare.alone import beside_parts, doing_of
 from scalescope.scaling.compare.answer import (
     Comparison,
     CountedWork,
@@ -28,9 +28,12 @@ from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.finding.codes import Code, Cure
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.verdicts.reference import beside_reference, is_not_in_reference
 from tests.gloo_traces import GlooJob, in_steps
 from tests.report_samples import run_answer
 from tests.test_compare_sure import sleeping, stall
+from tests.test_core_waits import BESIDE_OTHERS, BY_ITSELF, rows
+from tests.test_core_waits import told as told_waits
 
 
 def compared(sides: tuple[list[Path], list[Path]], findings: dict[str, list[Finding]]) -> Comparison:
@@ -335,3 +338,14 @@ def test_recomputation_of_one_side_alone_is_named() -> None:
     assert headline(told).startswith("In “unpacked”, and not in “kept”, activation checkpointing costs a step")
     alike = compare_paths([data / "unpacked"], [data / "unpacked"], analysis_of=analyze_alone)
     assert not alike.alone
+
+
+def test_what_a_reference_waits_for_cores_is_there_though_it_is_no_finding_of_its_own() -> None:
+    """*There is no such cause* was told of 104 ms beside a reference whose ranks waited 49."""
+    run, reference = told_waits(rows(BESIDE_OTHERS), []), told_waits(rows(BY_ITSELF), [])
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="none")
+    (waits,) = beside_reference(run.findings, [[nothing]])
+    assert waits.reference_ms == 0.0 and is_not_in_reference(waits)
+    counted = reference.step_times.core_waits if reference.step_times is not None else None
+    (beside,) = beside_parts([waits], [reference])
+    assert counted is not None and beside.reference_ms == counted.ms and not is_not_in_reference(beside)

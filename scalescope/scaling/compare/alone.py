@@ -273,17 +273,25 @@ def _more_calls_beside(run: RunAnalysis) -> MoreCalls:
 
 
 def beside_parts(findings: Sequence[Finding], references: Sequence[RunAnalysis]) -> list[Finding]:
-    """Return findings beside references with what these may lose to the same, where a cause is all there is of a part:
-    as much as they have of that, though it is no finding there.
+    """Return findings beside references with what these may lose to the same, where a cause is all there is of a part,
+    or is what ranks wait for cores: as much as they have of that, though it is no finding there.
     """
     found = []
     for one in findings:
-        part = _WHOLE_PARTS.get(one.code)
-        if part is not None and one.reference_ms is not None:
-            theirs_ms = max((share_ms(run, part) for run in references), default=0.0)
+        if one.reference_ms is not None:
+            theirs_ms = max((_has_besides_ms(one, run) for run in references), default=0.0)
             one = replace(one, reference_ms=max(one.reference_ms, theirs_ms))
         found.append(one)
     return found
+
+
+def _has_besides_ms(finding: Finding, run: RunAnalysis) -> float:
+    """Return what a run has of a cause that is told of another one, whether or not it is a finding there, ms."""
+    if is_wait_for_cores(finding):
+        waits = run.step_times.core_waits if run.step_times is not None else None
+        return waits.ms if waits is not None else 0.0
+    part = _WHOLE_PARTS.get(finding.code)
+    return share_ms(run, part) if part is not None else 0.0
 
 
 def _is_of_longer_part(finding: Finding, step_ms: float, mine: Measurement, theirs: Measurement) -> bool:
