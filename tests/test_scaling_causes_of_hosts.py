@@ -224,3 +224,25 @@ def test_a_host_that_is_interrupted_for_long_in_one_step_alone_may_be_so_by_chan
     starved = Candidate(code="host_starved", rank=0, beyond_ms=beyond_ms)
     assert may_be_chance(scene, starved) == chance
     assert not may_be_chance(scene, msgspec.structs.replace(starved, code="host_stall"))
+
+
+@pytest.mark.parametrize(("longer_us", "alike"), [(8.0, True), (16.0, False)])
+def test_a_stall_costs_what_it_takes_where_the_other_host_is_as_slow_by_chance(
+    tmp_path: Path, longer_us: float, alike: bool
+) -> None:
+    """Of a stall of 7.3 ms *3.4* was told, and of loading of 7.5 ms *2.4 (2.0 to 4.7)*: the other rank's host
+    took a third longer for the same launches in that window, and in no other step."""
+    stall_us, operators = 2_000.0, 100
+
+    def work(trace: HostTrace, _: int) -> None:
+        if trace.rank == 1:
+            trace.idle(stall_us)
+        for _operator in range(operators):
+            trace.kernel("aten::mm", 2.0)
+            trace.python(10.0 + (longer_us if trace.rank == 0 else 0.0))
+
+    in_lockstep(tmp_path, work, read, steps=9)
+    stall = next(one for one in analysed(tmp_path).findings if one.code == "host_stall")
+    left_ms = max(0.0, stall_us - operators * longer_us) / 1e3
+    assert stall.rank == 1 and stall.low_ms is not None and stall.low_ms <= left_ms + 0.1
+    assert stall.ms == pytest.approx(stall_us / 1e3 if alike else left_ms, abs=0.15)

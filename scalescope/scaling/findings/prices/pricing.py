@@ -27,7 +27,7 @@ from scalescope.scaling.findings.hosts.by_chance import as_usual, half_of_one_wi
 from scalescope.scaling.findings.hosts.down_to_devices import surely_gained
 from scalescope.scaling.findings.hosts.element_reads import without_recording
 from scalescope.scaling.findings.prices.gain import LARGE, Gain
-from scalescope.scaling.findings.prices.in_each_step import bounded_by_each
+from scalescope.scaling.findings.prices.in_each_step import as_hosts_take_alike, bounded_by_each
 from scalescope.scaling.findings.prices.known_loading import as_the_known_step_has_it
 from scalescope.scaling.findings.prices.late_together import latest_first
 from scalescope.scaling.findings.prices.links import behind_each_other, behind_transfers
@@ -66,7 +66,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     gains = [_as_if_all_wait(scene, _down_to_devices(scene, one)) for one in _with_intervals(scene, kept, shares)]
     gains = [as_long_as_they_are(one) for one in latest_first(scene, gains)]
     gains = [as_others_are_recorded(scene, one) for one in each_loaded_once(scene, gains)]
-    gains = as_the_known_step_has_it(scene, gains)
+    gains = [as_hosts_take_alike(scene, one) for one in as_the_known_step_has_it(scene, gains)]
     gains = [_recorded_less(scene, _beside_others(scene, one)) for one in gains]
     gains = [with_what_may_go(scene, one, removals_of(kept)) for one in gains]
     gains = [_with_waits(one) for one in gains]
