@@ -66,7 +66,7 @@ def test_a_cause_that_one_side_alone_has_is_named_beside_a_step_within_noise(
     assert "Found in" not in summary(found)
     found.baseline_ms = 3000.0  # a tenth of which noise does not hide
     beside = "the whole step as measured does not tell it apart from noise."
-    words = "Found in “late” alone: rank 1, a stalled host: 4.0 ms (3.8 ms to 4.2 ms), 6.0%: its host does nothing that"
+    words = "Found in “late” alone: rank 1, a stalled host: 4.0 ms (3.8 ms to 4.2 ms), 6.0%. Its host does nothing that"
     assert words in summary(found) and beside in summary(found)
     assert any(words in sentence for card in comparison_page(found).cards for sentence in card.verdict.sentences)
     assert "is slower" not in headline(found)

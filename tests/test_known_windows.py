@@ -176,6 +176,6 @@ def test_handing_over_a_batch_that_is_there_is_no_worker_s_pace(step_ms: float |
     """
     analysis, sentence = first("slow_worker_rank1_n2", step_ms)
     found = analysis.findings[0]
-    assert [(one.code, one.rank) for one in analysis.findings] == [("data_loading", 1)]
-    assert found.ms == pytest.approx(3.95, rel=0.15) and found.low_ms is not None and found.low_ms <= 4.19
-    assert "rank 1 costs 4.2 ms" in sentence and "loads data" in sentence
+    assert [(one.code, one.rank) for one in analysis.findings if not one.at_most] == [("data_loading", 1)]
+    assert found.ms == pytest.approx(3.95, rel=0.05) and found.low_ms is not None and found.low_ms <= 4.19
+    assert "rank 1 costs 4." in sentence and "loads data" in sentence

@@ -139,8 +139,9 @@ def test_of_how_many_profiled_steps_figures_are_is_told_with_its_reason(tmp_path
     fewer = fewer_replayed(run)
     assert fewer is not None and (fewer.steps, fewer.of) == (7, 10)
     because_of = "at most 8 are read, and the last of these only tells where the one before it ends"
-    assert fewer.why == because_of and f"{fewer.of_which}: {because_of}." in recording_line(run)
     first, last = fewer.numbers[0], fewer.numbers[-1]
+    assert fewer.why == because_of
+    assert f"The profiled steps that figures are of are {first} to {last}: {because_of}." in recording_line(run)
     assert last - first == 6 and fewer.of_which == f"7 of the 10 profiled steps, {first} to {last}"
     assert replace(fewer, steps=9).why == "the last only tells where the one before it ends"
     assert not replace(fewer, first=False).why

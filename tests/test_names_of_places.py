@@ -26,7 +26,7 @@ def test_a_rank_that_stands_still_before_backward_is_told_so_of_a_run_and_beside
     late = run_of(tmp_path / "late", "sleep_15ms_rank1_1", 1)
     first = analysed(late / "traces").findings[0]
     assert first.rank == 1 and f"for 15.1 ms a step {BACKWARD}" in because(first), because(first)
-    assert f"{BACKWARD}, which it does not in calm" in headline(
+    assert f"{BACKWARD}, which it does not in “calm”" in headline(
         compare_paths([run_of(tmp_path / "calm", "clean_1")], [late])
     )
 

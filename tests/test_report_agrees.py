@@ -198,7 +198,7 @@ def test_parts_of_a_growth_are_told_as_parts_of_the_steps_that_have_them() -> No
         for rank, of_rank in ((0, {"exposed_wait": 77.0, "compute": 4.0}), (1, own))
     ]  # fmt: skip
     told = lost_clause(run)
-    assert told.startswith("a step is 83.5 ms longer than calm's (115.8 ms to 199.3 ms, medians without a profiler; ")
+    assert told.startswith("a step is 83.5 ms longer than “calm”'s (115.8 ms to 199.3 ms, medians without a profiler; ")
     assert told.endswith(
         ": in the profiled steps that is mostly 48.3 ms idle (host late), 24.0 ms compute and 5.6 ms exposed "
         "transfer on rank 1, for which the others come to wait"
