@@ -154,9 +154,9 @@ def slowed_sentences(run: RunAnalysis) -> list[str]:
     all_hosts = "the host" if run.world_size == 1 else "every rank's host"
     return [
         f"{len(slowed.steps)} of the {slowed.of} profiled steps {_are(slowed.steps)} left out: "
-        f"{all_hosts} took up to {slowed.times:.1f} times as long for everything, and "
-        f"{'such a step' if len(slowed.steps) > 1 else 'it'} {milliseconds(slowed.slowed_ms)} instead of "
-        f"{milliseconds(slowed.quiet_ms)}.",
+        f"{all_hosts} took up to {slowed.times:.1f} times as long for everything, "
+        f"{milliseconds(slowed.slowed_ms)} for {'such a step' if len(slowed.steps) > 1 else 'it'} and "
+        f"{milliseconds(slowed.quiet_ms)} for one of the others.",
         "Other work on the machine does that, and threads of the job's own.",
     ]
 
