@@ -246,3 +246,20 @@ def test_a_stall_costs_what_it_takes_where_the_other_host_is_as_slow_by_chance(
     left_ms = max(0.0, stall_us - operators * longer_us) / 1e3
     assert stall.rank == 1 and stall.low_ms is not None and stall.low_ms <= left_ms + 0.1
     assert stall.ms == pytest.approx(stall_us / 1e3 if alike else left_ms, abs=0.15)
+
+
+def test_two_hosts_that_stall_alike_cost_together_what_one_takes(tmp_path: Path) -> None:
+    """Each of two stalls of 2.0 ms was told to cost all of it, since the other host was as slow *by chance*."""
+    stall_us = 2_000.0
+
+    def work(trace: HostTrace, _: int) -> None:
+        for at in range(500):
+            if at == (0 if trace.rank == 1 else 250):
+                trace.idle(stall_us)
+            trace.kernel("aten::mm", 2.0)
+            trace.python(10.0)
+
+    in_lockstep(tmp_path, work, read, steps=9)
+    stalls = [one for one in analysed(tmp_path).findings if one.code == "host_stall"]
+    assert {one.rank for one in stalls} == {0, 1}
+    assert sum(one.ms or 0.0 for one in stalls) == pytest.approx(stall_us / 1e3, rel=0.1)

@@ -3,6 +3,7 @@ the steps without it, and what it takes by itself.
 """
 
 import statistics
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -41,16 +42,23 @@ def bounded_by_each(scene: Scene, gain: Gain) -> Gain:
     return replace(gain, low_ms=max(gain.low_ms, min(1 - LEAST_SHARE, each.least_share) * gain.ms), high_ms=high_ms)
 
 
-def as_hosts_take_alike(scene: Scene, gain: Gain) -> Gain:
-    """Return what one host's stall, or loading, brings where the other hosts take as long as its own does without it.
+def as_hosts_take_alike(scene: Scene, gains: Sequence[Gain]) -> list[Gain]:
+    """Return what the one late host's stall, or loading, brings where the other hosts take as long as it without that.
 
     Without it the last of the other hosts bounds the step, where devices do not. Of how long that one takes as run, a
     window tells little: as recorded, hosts of healthy jobs took 17 to 31 ms for the same launches, now the one and now
     the other longer, and in steps without a profiler alike. So by the window alone it brings too little where the other
-    one took longer by chance. It brings no more than it takes, and no more than is left down to the devices.
+    one took longer by chance. It brings no more than it takes, and no more than is left down to the devices. Where
+    another rank is late for a cause of its own, that is no chance, and what both bring is dealt out already.
     """
+    late = {one.candidate.rank for one in gains if one.low_ms > 0} - {None}
+    return [_as_others_take(scene, one) if late <= {one.candidate.rank} else one for one in gains]
+
+
+def _as_others_take(scene: Scene, gain: Gain) -> Gain:
     one = gain.candidate
-    if scene.replayer.on_cpu or one.rank is None or one.code not in _OF_A_HOST or not one.beyond_ms:
+    ranks = [rank for rank in scene.side.ranks if rank != one.rank]
+    if scene.replayer.on_cpu or one.rank is None or not ranks or one.code not in _OF_A_HOST or not one.beyond_ms:
         return gain
     takes_ms = statistics.fmean(one.beyond_ms)
     freed = Change(without=one.removals, host_free=True)
@@ -60,7 +68,7 @@ def as_hosts_take_alike(scene: Scene, gain: Gain) -> Gain:
         return gain
     hosts_ms = {rank: _host_ms(scene, rank) for rank in scene.side.ranks}
     own_ms = hosts_ms[one.rank] - takes_ms
-    alike = max(ms for rank, ms in hosts_ms.items() if rank != one.rank) <= _HOSTS_ALIKE * own_ms
+    alike = max(hosts_ms[rank] for rank in ranks) <= _HOSTS_ALIKE * own_ms
     return replace(gain, ms=most_ms if alike else gain.ms, high_ms=max(gain.high_ms, most_ms))
 
 

@@ -66,7 +66,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     gains = [_as_if_all_wait(scene, _down_to_devices(scene, one)) for one in _with_intervals(scene, kept, shares)]
     gains = [as_long_as_they_are(one) for one in latest_first(scene, gains)]
     gains = [as_others_are_recorded(scene, one) for one in each_loaded_once(scene, gains)]
-    gains = [as_hosts_take_alike(scene, one) for one in as_the_known_step_has_it(scene, gains)]
+    gains = as_hosts_take_alike(scene, as_the_known_step_has_it(scene, gains))
     gains = [_recorded_less(scene, _beside_others(scene, one)) for one in gains]
     gains = [with_what_may_go(scene, one, removals_of(kept)) for one in gains]
     gains = [_with_waits(one) for one in gains]
