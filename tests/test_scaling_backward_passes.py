@@ -1,5 +1,7 @@
 """Gradients that are exchanged in each of several backward passes of a step: what that costs, and what goes with it."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -9,7 +11,8 @@ from scalescope.scaling.finding.finding import Finding, Remedy
 from scalescope.scaling.finding.order import ranked, worth_leading
 from scalescope.scaling.findings.bounds.needless_exchanges import needless_exchanges, without_what_goes_with
 from scalescope.scaling.findings.cores import CoreShare
-from scalescope.scaling.rank.records.backward_passes import accumulates, backward_passes
+from scalescope.scaling.rank.records.backward_passes import DDP_FORWARD, accumulates, backward_passes
+from tests.gloo_traces import GlooJob, analysed
 from tests.test_scaling_bounds import bare_run, launching, record
 
 
@@ -161,3 +164,26 @@ def test_hosts_that_are_interrupted_go_behind_exchanges_that_may_be_what_interru
     assert ranked([starved, found]) == [found, starved]
     assert ranked([starved, three_exchanges()])[0] is starved
     assert ranked([launching(20.0), found])[0] is found
+
+
+def test_who_stands_still_before_each_of_several_backward_passes_costs_all_of_it(tmp_path: Path) -> None:
+    """8.2 ms were told of 39 for which a rank's loop stood still, of four micro-batches: that the others waited for it
+    in each pass was taken for their own time, since DDP was thought to await all of a step's buckets at its end.
+    """
+    job, still_ms, passes = GlooJob(), 10.0, 3
+    for number in range(20, 28):
+        job.step(number)
+        for _ in range(passes):
+            job.sleep(1, still_ms)
+            begun = dict(job.now)
+            job.compute(10.0, "aten::linear", calls=5)
+            for rank in range(2):
+                job.annotate(rank, DDP_FORWARD, begun[rank], job.now[rank])
+            job.compute(10.0, "AddmmBackward0", calls=5)
+            job.fill_bucket(1000)
+            job.all_reduce(4.0)
+            job.compute(1.0, "torch::distributed::ddp::reducer::copy_bucket_to_grad")
+        job.compute(3.0, "aten::_fused_adamw_")
+    found = analysed(job.write(tmp_path)).findings
+    stall = next(one for one in found if one.code == "host_stall")
+    assert stall.rank == 1 and stall.ms == pytest.approx(passes * still_ms, rel=0.1)

@@ -13,6 +13,7 @@ from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.recomputed import inside_of
 from scalescope.scaling.rank.recorded import count_recorded
+from scalescope.scaling.rank.records.backward_passes import DDP_FORWARD
 from scalescope.scaling.rank.records.callers import NO_CODE, OwnCode
 from scalescope.scaling.rank.records.inputs import inputs_by_activity
 from scalescope.scaling.rank.records.long_way import LongWay
@@ -240,28 +241,30 @@ def _awaited_collectives(
 ) -> list[RecordedCall]:
     """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
 
-    DDP awaits all of a step's buckets once the last one is handed over, but the buffers that it broadcasts before a
-    forward pass at once. Else that is the first operator after an idle stretch in which the collective ended. A thread
-    that hands others over meanwhile does not wait yet: an optimiser that shares its states broadcasts what it has
-    updated parameter by parameter, and awaits them all in the end.
+    DDP awaits all of a backward pass's buckets once the last one is handed over, but the buffers that it broadcasts
+    before a forward pass at once. Else that is the first operator after an idle stretch in which the collective
+    ended. A thread that hands others over meanwhile does not wait yet: an optimiser that shares its states
+    broadcasts what it has updated parameter by parameter, and awaits them all in the end.
     """
     compute = [at for at, kind in enumerate(record.kind) if kind == COMPUTE]
     before = dict(zip(compute[1:], compute[:-1], strict=True))
     bounds = np.array(record.edges, np.int64)
-    last: dict[int, int] = {}  # by step: when its last collective is handed over
+    # by step and forward passes begun by then: when the last bucket of the backward pass behind these is handed over
+    last: dict[tuple[int, int], int] = {}
     step_of = dict(
         zip(handover_of, _steps_of(np.array([*handover_of.values()], np.int64), bounds, record.steps), strict=True)
     )
-    for at in buckets:
-        step, handed_over = step_of[at], handover_of[at]
-        last[step] = max(handed_over, last.get(step, 0))
+    forwards = [begun for begun, _, name in record.phases if name == DDP_FORWARD]
+    pass_of = {at: (step_of[at], bisect_left(forwards, handover_of[at])) for at in buckets}
+    for at, one in pass_of.items():
+        last[one] = max(handover_of[at], last.get(one, 0))
     starts = np.array([record.start[at] for at in compute], np.int64)
     handed = sorted(handover_of.values())
     calls = []
     for at in sorted(handover_of, key=lambda at: record.end[at]):
         end, handed_over = record.end[at], handover_of[at]
         bucket = at in buckets
-        earliest = max(end, last[step_of[at]] if bucket else handed_over)
+        earliest = max(end, last[pass_of[at]] if bucket else handed_over)
         after = (compute[index] for index in range(int(np.searchsorted(starts, earliest)), len(compute)))
         user = next((one for one in after if bucket or record.end[before.get(one, one)] <= end), None)
         if user is None:
