@@ -70,7 +70,11 @@ def _fills(finding: Finding) -> str:
     if row is None or row.calls is None or row.ms is None:
         return ""
     by = listing([f"{one.name} {one.calls:,.0f} times" for one in finding.evidence if one.kind == "operator"])
-    does = f"it fills tensors element by element in a loop of Python, which {others(finding)} do not"
+    does = "it fills tensors element by element in a loop of Python"
+    if finding.code == "own_work":
+        does += f", which {others(finding)} do not"
+    else:  # the others have such a loop, too
+        does += f" for longer than {others(finding)}".removesuffix(",")
     return f"{does}, by {row.calls:,.0f} operators a step ({by}) that take {milliseconds(row.ms)}"
 
 
@@ -101,6 +105,8 @@ def _around(finding: Finding) -> str:
 
 
 def more_work(finding: Finding) -> str:
+    if fills := _fills(finding):
+        return fills + _around(finding) + line_words(finding.remedy)
     inputs = row_of(finding, INPUTS)
     rounds = row_of(finding, ROUNDS)
     if rounds is not None and rounds.calls is not None and rounds.value is not None:
