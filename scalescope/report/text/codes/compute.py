@@ -262,7 +262,8 @@ def updates_by_hand(finding: Finding) -> str:
     which = f"{row.value:,.0f} parameters" if row is not None and row.value else "parameters"
     if row_of(finding, CLIPPED_BY_HAND) is not None:
         named = f", most of it {listing(most)}" if most else ""
-        return f"the job clips the gradients of {which} one at a time{calls}{takes}{named}"
+        does = f"the job squares, sums up and scales the gradients of {which} one at a time"
+        return f"{does}{calls}, as clipping does{takes}{named}"
     if len(most) == 1:  # it may scale, copy, or bound them, or their gradients
         return f"the job runs {most[0]} for {which} one at a time{calls}{takes}"
     named = f", most of it {listing(most)}" if most else ""
