@@ -159,7 +159,9 @@ def _at_one_place(scene: Scene, rank: int, block: Candidate, stall: Candidate, *
     # of nothing but what is read, and told as that, no row is left
     ran = [EvidenceRow(kind="figure", name=f"{RUN_THERE} {row.name}", ms=own.mean_ms) for row in own.evidence[:1]]
     counted = [row for row in block.evidence if row.name == BESIDES]
-    return replace(whole, evidence=(*stall.evidence, *ran, *counted))
+    beside = next((row.name for row in own.evidence), None)
+    remedy = replace(stall.remedy, beside=beside) if stall.remedy is not None else None
+    return replace(whole, evidence=(*stall.evidence, *ran, *counted), remedy=remedy)
 
 
 def _added(own_ms: Sequence[float], stalled_ms: Sequence[float]) -> tuple[float, ...]:
