@@ -14,10 +14,22 @@ ASSIGNED, FILLED = ("aten::lift_fresh", "aten::select", "aten::select", "aten::c
 NORMS = ("aten::linalg_vector_norm", "aten::item")
 
 
-def _findings(folder: Path, names: tuple[str, ...], times: int, rank: int | None, frame: str = "") -> list[Finding]:
+def _findings(
+    folder: Path,
+    names: tuple[str, ...],
+    times: int,
+    rank: int | None,
+    frame: str = "",
+    of_all: int = 0,
+    all_run: tuple[str, ...] = (),
+) -> list[Finding]:
+    """`of_all`: so many times all ranks run `all_run`, or what the one does."""
     job = GlooJob()
     for step in range(6):
         job.step(3 + step)
+        for _ in range(of_all):
+            for name in all_run or names:
+                job.compute(0.006, name)
         begun = job.now[1]
         for _ in range(times):
             for name in names:
@@ -42,6 +54,24 @@ def test_a_rank_that_fills_a_mask_element_by_element_is_told_so(names: tuple[str
     )
     assert first.remedy.cure == "fill_at_once"
     assert "if rank ==" not in cure_elsewhere(first.remedy) and "torch.tril" in cure_elsewhere(first.remedy)
+
+
+@pytest.mark.parametrize(("names", "times"), [(ASSIGNED, 300), (ASSIGNED, 40), (FILLED, 150)])
+def test_where_all_ranks_fill_the_one_that_does_so_for_longer_is_told_as_that(
+    names: tuple[str, ...], times: int, tmp_path: Path
+) -> None:
+    """A rank that filled twice as much as the other was said to fill *which the others do not*."""
+    first = _findings(tmp_path, names, 300, rank=1, of_all=times)[0]
+    assert (first.code, first.rank) == ("more_work", 1) and first.remedy is not None
+    assert first.remedy.cure == "fill_at_once"
+    more = 300 * len(names)
+    assert f"in a loop of Python for longer than the others, by {more:,} operators a step" in because(first)
+
+
+@pytest.mark.parametrize("all_run", [("aten::select", "aten::mm", "aten::fill_"), ("aten::copy_",)])
+def test_what_the_others_run_of_such_operators_elsewhere_is_no_loop(all_run: tuple[str, ...], tmp_path: Path) -> None:
+    first = _findings(tmp_path, FILLED, 300, rank=1, of_all=50, all_run=all_run)[0]
+    assert first.code == "own_work" and "which the others do not" in because(first)
 
 
 def test_its_function_is_told_where_stacks_tell_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.report.text.cures.words import cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.finding.finding import Finding
 from tests.gloo_traces import GlooJob, analysed
@@ -62,6 +63,7 @@ def test_a_rank_that_sleeps_before_an_operator_of_its_own_is_stalled(tmp_path: P
     (found,) = findings(tmp_path, last_ms=10.0)
     assert (found.code, found.rank) == ("host_stall", 1)
     assert found.ms == pytest.approx(10.0, rel=0.05)
+    assert found.remedy is not None and cure_text(found.remedy) == "find what holds that host up"
 
 
 def test_what_a_rank_runs_and_its_stall_right_behind_that_are_one_cause(tmp_path: Path) -> None:
@@ -71,6 +73,8 @@ def test_what_a_rank_runs_and_its_stall_right_behind_that_are_one_cause(tmp_path
     assert found.ms == pytest.approx(6 * 0.5 + 10.0, rel=0.1)
     assert found.high_ms is not None and found.high_ms >= 12.5
     assert "there it also runs what the others do not, 3.0 ms a step, led by" in because(found)
+    assert found.remedy is not None
+    assert cure_text(found.remedy) == "find what holds that host up, and what runs aten::mm there, on that rank alone"
 
 
 def test_a_stall_shorter_than_what_the_rank_runs_there_is_told_with_that(tmp_path: Path) -> None:

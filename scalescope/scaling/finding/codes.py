@@ -88,7 +88,7 @@ Cure = Literal[
     "read_at_once",  # what is read value by value
     "fuse_optimizer",  # to one operator
     "update_at_once",  # parameters that a loop of the user's own updates one at a time
-    "clip_at_once",  # gradients that such a loop clips
+    "clip_at_once",  # gradients that such a loop squares and scales, if it clips them
     "built_in_normalisation",  # in place of one that is written out
     "drop_unused",  # what is computed with gradients for no loss, or have it computed without
     "recompute_less",  # of the forward pass: activations that memory has room for are kept

@@ -58,6 +58,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool = False  # its kernels are of torch.compile's making already
     accumulates: bool = False  # a step adds up gradients of several passes before it exchanges them
     line: str | None = None  # the function of the script that most of it lies in; where stacks tell one
+    beside: str | None = None  # what that rank alone runs at the place most of all: it goes with the same edit
     alone: bool = False  # one rank is the whole job
     one_host: bool = False  # all its ranks are known to run on one host
     lacks_cores: bool = False  # it needs some, and the ranks compute on all: it brings what the cause costs at most

@@ -156,9 +156,12 @@ def _at_one_place(scene: Scene, rank: int, block: Candidate, stall: Candidate, *
         host_ms = statistics.fmean(host_at_ns(scene, rank, whats)) / 1e6
         rest = [row for row in block.evidence if row.name != AROUND]
         return replace(whole, evidence=(*rest, EvidenceRow(kind="figure", name=AROUND, ms=host_ms)))
-    ran = EvidenceRow(kind="figure", name=f"{RUN_THERE} {own.evidence[0].name}", ms=own.mean_ms)
+    # of nothing but what is read, and told as that, no row is left
+    ran = [EvidenceRow(kind="figure", name=f"{RUN_THERE} {row.name}", ms=own.mean_ms) for row in own.evidence[:1]]
     counted = [row for row in block.evidence if row.name == BESIDES]
-    return replace(whole, evidence=(*stall.evidence, ran, *counted))
+    beside = next((row.name for row in own.evidence), None)
+    remedy = replace(stall.remedy, beside=beside) if stall.remedy is not None else None
+    return replace(whole, evidence=(*stall.evidence, *ran, *counted), remedy=remedy)
 
 
 def _added(own_ms: Sequence[float], stalled_ms: Sequence[float]) -> tuple[float, ...]:

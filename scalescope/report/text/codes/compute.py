@@ -70,7 +70,11 @@ def _fills(finding: Finding) -> str:
     if row is None or row.calls is None or row.ms is None:
         return ""
     by = listing([f"{one.name} {one.calls:,.0f} times" for one in finding.evidence if one.kind == "operator"])
-    does = f"it fills tensors element by element in a loop of Python, which {others(finding)} do not"
+    does = "it fills tensors element by element in a loop of Python"
+    if finding.code == "own_work":
+        does += f", which {others(finding)} do not"
+    else:  # the others have such a loop, too
+        does += f" for longer than {others(finding)}".removesuffix(",")
     return f"{does}, by {row.calls:,.0f} operators a step ({by}) that take {milliseconds(row.ms)}"
 
 
@@ -101,6 +105,8 @@ def _around(finding: Finding) -> str:
 
 
 def more_work(finding: Finding) -> str:
+    if fills := _fills(finding):
+        return fills + _around(finding) + line_words(finding.remedy)
     inputs = row_of(finding, INPUTS)
     rounds = row_of(finding, ROUNDS)
     if rounds is not None and rounds.calls is not None and rounds.value is not None:
@@ -256,7 +262,8 @@ def updates_by_hand(finding: Finding) -> str:
     which = f"{row.value:,.0f} parameters" if row is not None and row.value else "parameters"
     if row_of(finding, CLIPPED_BY_HAND) is not None:
         named = f", most of it {listing(most)}" if most else ""
-        return f"the job clips the gradients of {which} one at a time{calls}{takes}{named}"
+        does = f"the job squares, sums up and scales the gradients of {which} one at a time"
+        return f"{does}{calls}, as clipping does{takes}{named}"
     if len(most) == 1:  # it may scale, copy, or bound them, or their gradients
         return f"the job runs {most[0]} for {which} one at a time{calls}{takes}"
     named = f", most of it {listing(most)}" if most else ""

@@ -192,8 +192,9 @@ CURES: dict[Cure, CureText] = {
         "register_buffer",
     ),
     "clip_at_once": CureText(
-        "let torch clip the gradients",
-        "torch.nn.utils.clip_grad_norm_(model.parameters(), …), which makes no tensor of squares and reads nothing",
+        "let torch clip the gradients, if that is clipping",
+        "where that is clipping, torch.nn.utils.clip_grad_norm_(model.parameters(), …), which makes no tensor of "
+        "squares and reads nothing; norms for a log every so many steps",
     ),
     "drop_synchronisation": CureText(
         "take the synchronisation out of the step",

@@ -158,7 +158,9 @@ IN_JAX: dict[Cure, CureText] = {
         "fill arrays at once, not element by element in a loop of Python, or once, before the first step",
         "jnp.tril, a comparison of jnp.arange, or x.at[rows, columns].set(values)",
     ),
-    "clip_at_once": CureText("compile the clipping with the step", "optax.clip_by_global_norm, inside jax.jit"),
+    "clip_at_once": CureText(
+        "compile the clipping with the step, if that is clipping", "optax.clip_by_global_norm, inside jax.jit"
+    ),
     "drop_synchronisation": CureText(
         "take the synchronisation out of the step",
         "no block_until_ready(), float() or np.asarray() in each step: read figures every so many steps",

@@ -38,8 +38,17 @@ _BY_LINE: dict[Cure, str] = {
 }
 #: Of what nobody knows, but that a host does it: which function that is, stacks tell.
 _UNSEEN: frozenset[Cure] = frozenset({"look_at_host", "find_wait", "find_python", "less_python", "do_less_often"})
+#: Which ask what a host does at a place, where nobody knows: so they may ask what runs there, too.
+_FIND: frozenset[Cure] = frozenset({"look_at_host", "find_wait"})
 _NAMES_IT = f"{WITH_STACKS} puts the function that does it into the trace, and makes recorded steps longer"
 _PY_SPY = re.compile(r"py-spy [^;:]*[;:] ")
+
+
+def _what(remedy: Remedy, several: bool = False) -> str:
+    told = _sized(_of(remedy, several).what, remedy)
+    if remedy.beside is None or remedy.cure not in _FIND or remedy.line is not None or several:
+        return told  # a function that stacks tell is of both
+    return f"{told}, and what runs {remedy.beside} there, on that rank alone"
 
 
 def _of(remedy: Remedy, several: bool = False) -> CureText:
@@ -76,7 +85,7 @@ def _of(remedy: Remedy, several: bool = False) -> CureText:
 
 def cure_what(remedy: Remedy) -> str:
     """Return what to do, without the key that does it."""
-    return _sized(_of(remedy).what, remedy)
+    return _what(remedy)
 
 
 #: How much of what a rank's surplus costs is saved where the others take it over, by how many ranks there are: of more,
@@ -87,7 +96,7 @@ _SAVED = {2: "half", 3: "two thirds", 4: "three quarters"}
 def cure_text(remedy: Remedy, several: bool = False) -> str:
     """Return what to do: `use larger gradient buckets with strategy.bucket_mib=25`."""
     how = f" with {' '.join(remedy.overrides)}" if remedy.overrides else ""
-    return f"{_sized(_of(remedy, several).what, remedy)}{how}"
+    return f"{_what(remedy, several)}{how}"
 
 
 def cure_elsewhere(remedy: Remedy, several: bool = False) -> str:

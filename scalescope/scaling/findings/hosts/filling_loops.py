@@ -6,6 +6,7 @@ log's doing, nor a check's: those compute, or read.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from msgspec.structs import replace
 
@@ -21,6 +22,8 @@ _LIFTING = frozenset({"aten::lift_fresh", "aten::scalar_tensor", "aten::tensor"}
 #: So many operators a step, of which nearly all are such and so many write, are a loop over elements.
 _LONG, _NEARLY_ALL, _WRITE = 200, 0.9, 1 / 6
 _NAMED = 3
+#: In the others' program so many in a row are such a loop, too; fewer are a crop, or a copy here and there.
+_ALSO = 20
 
 
 def fills_elements(calls: Mapping[str, float]) -> bool:
@@ -32,8 +35,8 @@ def fills_elements(calls: Mapping[str, float]) -> bool:
 
 
 def as_filling(scene: Scene, one: Candidate, launched: Sequence[int], ms: float) -> Candidate:
-    """Return what a rank launches beyond the others as a loop that fills tensors, if it is one: it is no part of what
-    all do, whichever of its operators these run as well.
+    """Return what a rank launches beyond the others as a loop that fills tensors, if it is one: work of its own,
+    whichever of its operators the others run as well, but for where they have such a loop, too: there it is more of it.
 
     `launched`: all of it, in the graph, which takes `ms` a step.
     """
@@ -46,7 +49,7 @@ def as_filling(scene: Scene, one: Candidate, launched: Sequence[int], ms: float)
     line = line_of_activities(scene, launched)
     return replace(
         one,
-        code="own_work",
+        code="more_work" if _fill_too(scene, most) else "own_work",
         evidence=(
             EvidenceRow(kind="figure", name=FILLED, ms=ms, calls=sum(calls.values())),
             *(EvidenceRow(kind="operator", name=name, calls=calls[name]) for name in most),
@@ -54,3 +57,15 @@ def as_filling(scene: Scene, one: Candidate, launched: Sequence[int], ms: float)
         ),
         remedy=Remedy(cure="fill_at_once", line=line),
     )
+
+
+def _fill_too(scene: Scene, most: Sequence[str]) -> bool:
+    """Tell whether the ranks' common program has a loop that fills tensors by the very operators, in any step."""
+    filling = _WRITING | _LIFTING | INDEXING
+    for program in (scene.side.programs[step] for step in scene.side.steps):
+        for fills, names in groupby(program, key=filling.__contains__):
+            calls = Counter(names) if fills else Counter[str]()
+            written = sum(calls[name] for name in _WRITING)
+            if calls.total() >= _ALSO and set(most) <= set(calls) and written >= _WRITE * calls.total():
+                return True
+    return False

@@ -51,7 +51,7 @@ def _are_beside(scene: Scene, rank: int, whats: Sequence[Beyond], stall: Candida
     common = 0  # launches in common before: what has as many lies between the same two of them
     for step in steps_of(side):
         own = side.launches[rank, step]
-        before = [common, *accumulate((own.stands_in >= 0).tolist(), initial=common)][1:]
+        before = list(accumulate((own.stands_in >= 0).tolist(), initial=common))  # each row's, and the next step's
         for row in {row for what in whats for row in extra_rows(graph, side, rank, step, what)}:
             blocks[before[row]] = blocks.get(before[row], 0.0) + float(own.work_ns[row])
         for row, ns in host_excess(side, rank, step, gaps_only=True, gap_ns=gap_ns):

@@ -12,7 +12,7 @@ class Update(NamedTuple):
     parameters: int
     roots: bool  # as Adam and its kin take, which have a fused form
     anew: bool  # it makes tensors that are gone with the next operator
-    clips: bool = False  # it squares each gradient, and scales each in place: clipping, by norms of its own
+    clips: bool = False  # it squares, sums up and scales each gradient: as clipping does, by norms of its own
 
 
 class Chain(NamedTuple):

@@ -46,7 +46,8 @@ _ANEW = 1 / 3
 _FEWEST, _AS_OFTEN, _NO_OFTENER = 8, 0.5, 2.2
 _BY_CHANCE, _RARE = 2, 0.03
 #: Clipping tells itself apart by less: all gradients are squared, and summed up, and all scaled in place, once each and
-#: nothing else. A few operators more are of the norm and the scale themselves.
+#: nothing else. A few operators more are of the norm and the scale themselves. Gradients that are scaled by how many
+#: passes they are of, behind a log of their norms, look the same: what it is, nobody is told.
 _SQUARES, _SUMS, _SCALES = ("aten::pow", "aten::square", "aten::mul"), ("aten::sum",), ("aten::mul_", "aten::div_")
 _FEWEST_CLIPPED, _OF_THE_NORM = 3, 4
 
@@ -81,7 +82,7 @@ def _is_over(often: Counter[str], parameters: int) -> bool:
 
 
 def _clips(often: Counter[str], sums: int, parameters: int) -> bool:
-    """Tell whether a loop squares, sums up and scales all gradients, once each, and does nothing else."""
+    """Tell whether a loop squares, sums up and scales all gradients, once each, as clipping does, and nothing else."""
     squared = [name for name in _SQUARES if often[name] == parameters]
     scaled = [name for name in _SCALES if often[name] == parameters]
     if parameters < _FEWEST_CLIPPED or sums != parameters or len(squared) != 1 or len(scaled) != 1:
