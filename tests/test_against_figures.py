@@ -6,12 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from scalescope.report.compare.tables import parts_sentence
-from scalescope.report.panels.lost import noise_sentence
+from scalescope.report.panels.lost import beside_cause, noise_sentence
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import OtherWork
 from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
+from scalescope.scaling.finding.finding import Finding
 from tests.gloo_traces import GlooJob, in_steps
 
 
@@ -80,3 +81,33 @@ def test_of_the_parts_a_comparison_and_an_analysis_beside_a_reference_say_one_th
     for loss in run.lost:
         loss.other_work = [replace(work, within_noise=False)]
     assert noise_sentence(run.lost).endswith(". Beyond noise loss and softmax changed.")
+
+
+def test_what_takes_longer_than_the_first_cause_is_named_with_its_own_figure(
+    both_ways: tuple[RunAnalysis, RunAnalysis],
+) -> None:
+    """*Optimiser … (5.2 ms more) and elementwise and reductions … (1.8 ms more), which is more than that cause costs*
+    was told of one of 2.7 ms: of two parts, one of which takes less, and of two causes.
+    """
+    run, _ = both_ways
+    first, other = (
+        Finding(code="host_stall", rank=None, ms=ms, low_ms=ms - 0.2, high_ms=ms + 0.2, backed="replay", remedy=None)
+        for ms in (2.7, 1.2)
+    )
+    run.findings = [first]
+    work = OtherWork(part="optimiser", baseline_calls=70, other_calls=84, change_ms=5.2, low_ms=3.7, high_ms=6.7)
+    little = replace(work, part="elementwise and reductions", change_ms=1.8, low_ms=0.3, high_ms=3.3)
+
+    def told(*parts: OtherWork, come: tuple[Finding, ...] = ()) -> str:
+        for loss in run.lost:
+            loss.step_change_ms, loss.step_low_ms, loss.step_high_ms = 3.0, -17.0, 23.0
+            loss.come, loss.other_work = list(come), list(parts)
+        return beside_cause(run)
+
+    assert told(work, little).endswith("; the 5.2 ms of optimiser are more than that cause costs")
+    assert told(work, little, come=(first, other)).endswith(
+        "; the 5.2 ms of optimiser are more than the first of these causes costs"
+    )
+    assert " are more than " not in told(little)
+    unnamed = told(*(replace(little, part=name) for name in ("matmul", "copies and casts", "normalisation")), work)
+    assert "optimiser" not in unnamed and " are more than " not in unnamed, "nothing is said of what is not listed"

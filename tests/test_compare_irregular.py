@@ -152,15 +152,15 @@ def test_samples_a_second_are_of_the_mean_step_where_it_is_not_the_median() -> N
     assert shown == [("throughput over all steady steps", "317.0")], "as a terminal has it"
     long = LongSteps(count=8, each_ms=95.0, ms=28.2, low_ms=12.5, high_ms=43.9, mean_step_ms=101.0)
     run.step_times.long_steps = long  # *as run a step takes 143.7 ms*, 69.6 samples/s, and *75.0 in a typical one*
-    told = "It does 317.0 samples/s, long steps included (101.0 ms each, in the mean), and 360.1 in a typical one"
+    told = "It does 317.0 samples/s, long steps included (all steps: 101.0 ms in the mean), and 360.1 in a typical one"
     assert throughput_sentences(run) == [f"{told} (88.9 ms)."]
     shown = [(one.label, one.value) for one in _run_figures(run) if "throughput" in one.label]
     assert shown == [("throughput, long steps included", "317.0")]
     run.step_times.long_steps = replace(long, cause="loading")  # most steps wait, the median one, too
     told = (
-        "It does 317.0 samples/s, long steps included (101.0 ms each, in the mean), and 439.7 without what these take"
+        "It does 317.0 samples/s, long steps included (all steps: 101.0 ms in the mean), and 439.7 without what these"
     )
-    told += " longer."
+    told += " take longer."
     assert throughput_sentences(run) == [told]
     run.step_times.long_steps = None
     for alike in (91.0, None):

@@ -13,7 +13,7 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
-from scalescope.report.text.reference import gone_clause, is_of_the_gone, is_outweighed, parts_verdict, told_cause
+from scalescope.report.text.reference import gone_clause, is_of_the_gone, outweighed_by, parts_verdict, told_cause
 from scalescope.report.text.waits.change import for_want_of_cores
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
@@ -220,10 +220,8 @@ def _name_of(one: SurePart | OtherWork) -> str:
 
 
 def beside_cause(run: RunAnalysis) -> str:
-    """Return by how much a step is longer or shorter than the reference's, beside a cause that this one has not; no
-    full stop. Parts are not told: they are of profiled steps that changed by another length.
-    """
-    loss = run.lost[0]
+    """Return by how much a step is longer or shorter than the reference's, beside a cause that this one has not."""
+    loss = run.lost[0]  # parts are not told: they are of profiled steps that changed by another length
     change, low, high = loss.step_change_ms or 0.0, loss.step_low_ms or 0.0, loss.step_high_ms or 0.0
     if (sure := loss.as_measured) is not None:
         return (
@@ -243,7 +241,8 @@ def beside_cause(run: RunAnalysis) -> str:
     if high < 0:
         low, high = -high, -low  # of how much shorter it is; within noise they are signed, as it may be either
     bounds = f"{_job_span(run)}; 95%: {figure(low, digits)} to {figure(high, digits)} ms"
-    more = ", which is more than that cause costs" * is_outweighed(run)
+    named = [(one, f"{_in_digits(one)} of {_name_of(one)}") for one in loss.other_work[:_MOST_NAMED]]
+    more = outweighed_by(run, named)
     other = f". {capitalized(_other_work(loss))}{more}" if _does_other_work(loss) else ""
     return f"against {quoted(loss.reference)} the step is {_longer(change)}{within} ({bounds}){cores}{other}"
 

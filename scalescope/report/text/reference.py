@@ -8,7 +8,9 @@ from scalescope.report.text.late.places import changed_places
 from scalescope.report.text.recurring import recurring_words
 from scalescope.report.text.samples import as_they_are
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import OtherWork
 from scalescope.scaling.finding.finding import Finding, ranks_of
+from scalescope.scaling.finding_list import told_of
 from scalescope.scaling.verdicts.reference import CONFIRMS, is_not_in_reference, is_sure, parts_of
 
 _MOST_GONE = 4  # as many as a comparison names: the first one, and what stands beside it
@@ -132,11 +134,19 @@ def told_cause(run: RunAnalysis) -> Finding | None:
     return next(iter((*run.lost[0].come, *run.findings)), None)
 
 
-def is_outweighed(run: RunAnalysis) -> bool:
-    """Tell whether what a step does besides, which is counted, takes longer than the cause that is told first costs."""
+def outweighed_by(run: RunAnalysis, told: Sequence[tuple[OtherWork, str]]) -> str:
+    """Return that what a step does besides takes longer than the cause that is told first costs: the longest of what
+    is `told`, which is counted, in words; "" where none does.
+    """
     cause = told_cause(run)
-    own = [] if cause is None else [one for one in run.lost[0].other_work if one.part not in parts_of(cause)]
-    return cause is not None and any(abs(one.change_ms) > (cause.ms or 0.0) for one in own)
+    if cause is None:
+        return ""
+    own = [(abs(one.change_ms), words) for one, words in told if one.part not in parts_of(cause)]
+    longest_ms, words = max(own, default=(0.0, ""))
+    if longest_ms <= (cause.ms or 0.0):
+        return ""
+    several = len(run.lost[0].come or [one for one in told_of(run) if one.ms]) > 1
+    return f"; the {words} are more than {'the first of these causes' if several else 'that cause'} costs"
 
 
 def _of_ranks(run: RunAnalysis) -> str:

@@ -52,7 +52,7 @@ def run_bars(run: RunAnalysis) -> Bars | None:
     Where what is said first names ranks, their own step and the others' stand below it: the mean of a rank that is late
     and of those that wait for it is no rank's.
 
-    Where the steps that its parts are of are longer or shorter than the one that is told, it is that one, cut by their
+    Where the steps that its parts are of read longer or shorter than the one that is told, it is that one, cut by their
     shares: one length of one step.
     """
     if not run.ranks or run.quality.verdict == "unusable":
@@ -60,15 +60,17 @@ def run_bars(run: RunAnalysis) -> Bars | None:
     whose = _MEAN_RANK if len(run.ranks) > 1 else ""
     bars = _bars_of(run, whose)
     told_ms, late = _told_ms(run, bars), late_rank(run)
-    shares = told_ms is not None and _is_another(told_ms, bars)
-    own_ms = named_length_ms(run, _length(bars)) if len(bars) == 1 else 0.0  # one length, to the last digit
-    scale = (told_ms if shares and told_ms else own_ms or _length(bars)) / (_length(bars) or 1.0)
+    another = told_ms is not None and _is_another(told_ms, bars)
+    own_ms = named_length_ms(run, _length(bars)) if len(bars) == 1 else _length(bars)
+    # one length, to the last digit; ms of it would be others than those of the parts in the table
+    shares = another or milliseconds(own_ms) != milliseconds(_length(bars))
+    scale = (told_ms if another and told_ms else own_ms if shares else _length(bars)) / (_length(bars) or 1.0)
     splits = _scaled(splits_of(run) if late is not None else bars[-1][1], scale)
     given = [(whose, _scaled(bars[-1][1], scale))] if shares else [(who, _scaled(one, scale)) for who, one in bars]
     if late is not None:
         late = replace(late, ms=scale * late.ms)
     if late is not None and late.in_all is not None and shares:
-        told = late.in_all.share * (told_ms or 0.0)
+        told = late.in_all.share * scale * _length(bars)
         splits, given = _at_told(splits, late, told), [(whose, _at_told(given[0][1], late, told))]
         late = replace(late, ms=told)
     apart = _apart(splits, late.ranks if late is not None else named_ranks(run))

@@ -29,6 +29,11 @@ class LossOfStep:
     told_ms: float  # the step that is named: the job's own, where these are that one as far as is known
 
     @property
+    def reads_otherwise(self) -> bool:
+        """Whether its parts add up to another length than the one that is told, as both are written."""
+        return milliseconds(self.step_ms) != milliseconds(self.told_ms)
+
+    @property
     def compute(self) -> float:
         """Its share of the step."""
         return self.compute_ms / self.step_ms if self.step_ms else 0.0
@@ -39,9 +44,8 @@ class LossOfStep:
         return self.step_ms - self.compute_ms
 
     def in_words(self, ms: float, *, by_share: bool) -> str:
-        """Return so much of the step in ms of the one that is told, as drawn; in per cent, where that is another."""
-        share = ms / self.step_ms if self.step_ms else 0.0
-        return percent(share) if by_share else milliseconds(share * self.told_ms)
+        """Return so much of the step in ms, as the table has it; in per cent, where another step's length is told."""
+        return percent(ms / self.step_ms if self.step_ms else 0.0) if by_share else milliseconds(ms)
 
     def parts(self, *, by_share: bool = False) -> list[str]:
         """Return what of it is worth saying, in words."""

@@ -95,8 +95,8 @@ def throughput_sentences(run: RunAnalysis) -> list[str]:
     elif run.recurring is not None and is_told(run):
         text += f" between the longer steps, {rate(pace(run.recurring) * overall)} with them"
     elif times is not None and times.long_steps is not None:
-        each = f"{milliseconds(times.long_steps.mean_step_ms)} each, in the mean"
-        text = f"It does {rate(overall)} {unit}/s, long steps included ({each}), and {_without_long(a_second, times)}"
+        of_all = f"all steps: {milliseconds(times.long_steps.mean_step_ms)} in the mean"  # no length of the long ones
+        text = f"It does {rate(overall)} {unit}/s, long steps included ({of_all}), and {_without_long(a_second, times)}"
     elif times is not None and (mean := of_mean(times)) is not None:
         each = f"{milliseconds(times.measured_mean_ms or 0.0)} each, in the mean"
         of_all = f"It does {rate(a_second * mean)} {unit}/s over all steady steps ({each})"

@@ -212,10 +212,10 @@ def _which_parts(run: RunAnalysis) -> str:
     return _which(run) or PROFILED * is_of_other_length(run.as_run)
 
 
-def _by_share(run: RunAnalysis) -> bool:
-    """Tell whether parts are told by their shares alone, as they are drawn: they are of steps of another length than
-    the one that is told."""
-    return _which_parts(run) == PROFILED
+def _by_share(run: RunAnalysis, loss: LossOfStep) -> bool:
+    """Tell whether parts are told by their shares alone: they are of steps of another length than the one that is told,
+    and in ms of that one would be other figures than those of the table, and of the cause that is told before."""
+    return _which_parts(run) == PROFILED or loss.reads_otherwise
 
 
 def _share_of_compute(run: RunAnalysis, loss: LossOfStep, ms: str = "") -> str:
@@ -227,7 +227,7 @@ def _share_of_compute(run: RunAnalysis, loss: LossOfStep, ms: str = "") -> str:
 
 def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
     """Return what is told first where findings say what costs the step."""
-    by_share = _by_share(run)
+    by_share = _by_share(run, loss)
     found = loss.parts(by_share=by_share)
     in_ms = f", {loss.in_words(loss.compute_ms, by_share=False)}"  # as the other parts are told
     share = _share_of_compute(run, loss, in_ms if found and not by_share else "")
@@ -260,7 +260,7 @@ def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
 
 def _by_parts(run: RunAnalysis, loss: LossOfStep, unseen: str) -> _Told:
     """Return what is told first where nothing is found, or where that is little beside what may be `unseen`."""
-    by_share = _by_share(run)
+    by_share = _by_share(run, loss)
     found = loss.parts(by_share=by_share)
     explained = [f"That is {listing(found)}."] if found else []
     beside = [finding_text.line(one, run) for one in run.findings[:1] if one.ms is not None]
