@@ -1,9 +1,11 @@
 """What a step that is longer every so often does: all that is much of it, the larger part first, and its one size."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from scalescope.records.folder import RunFolder
@@ -17,7 +19,11 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import StoodStill
 from scalescope.scaling.finding.figures import IN_STEPS
+from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import is_now_and_then
+from scalescope.scaling.rank.kernels import longest_beyond
+from scalescope.scaling.rank.partition import Windows
+from scalescope.scaling.trace.intervals import Intervals
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then
 from tests.gloo_traces import GlooJob, analysed
 from tests.report_samples import run_with_traces
@@ -58,6 +64,46 @@ def _of_job(path: Path, longer_ms: float) -> RunAnalysis:
     assert isinstance(answer, RunAnalysis)
     assert answer.recurring is not None and answer.recurring.every == 10
     return answer
+
+
+def _looks(path: Path, operators: Sequence[str], ranks: Sequence[int] = (0,)) -> Finding:
+    """Return what is told of ten steps of 60 ms, in two of which ranks run these operators for 75 ms more."""
+    job = GlooJob()
+    for number in range(20, 30):
+        job.step(number)
+        job.compute(57.0, "aten::linear", calls=12)
+        job.all_reduce(2.0)
+        job.compute(1.0, "aten::histc")
+        for rank in ranks if number % 5 == 3 else ():
+            for name in operators:
+                job.compute(75.0 / len(operators), name, rank=rank, calls=20)
+    (found,) = (one for one in analysed(job.write(path)).findings if is_now_and_then(one))
+    return found
+
+
+@pytest.mark.parametrize("ranks", [(0,), (0, 1)])
+def test_the_operator_is_named_that_longer_steps_compute_in(tmp_path: Path, ranks: tuple[int, ...]) -> None:
+    """Who reads *for what rank 0 computes* of a histogram of every parameter looks for it in the whole loop."""
+    found = _looks(tmp_path, ["aten::histc"], ranks)
+    assert (found.code, found.rank) == ("more_work", 0 if len(ranks) == 1 else None)
+    assert "longer than in the others, most of it in aten::histc" in because(found)
+
+
+def test_none_is_named_where_no_one_takes_most_of_it(tmp_path: Path) -> None:
+    found = _looks(tmp_path, ["aten::conv2d", "aten::relu", "aten::addmm"])
+    assert found.code == "more_work" and "most of it" not in because(found)
+
+
+def test_what_an_operator_waits_for_is_none_of_what_it_takes() -> None:
+    """Of two names the one is longer that computes; the other spans a wait in the same step."""
+    edges = np.arange(0, 500, 100)
+    start = np.sort(np.concatenate([edges[:4], edges[:4] + 50]))
+    end = start + 10
+    end[2], end[3] = 145, 180  # in the second step
+    computes = Intervals(start, np.where(end == 145, 112, end))
+    windows = Windows(list(range(7, 11)), edges, open_ended=False)
+    told = longest_beyond(Intervals(start, end), np.arange(8) % 2, computes, windows, ["waits", "computes"])
+    assert told[8] == ("computes", 20) and told[7][1] == 0
 
 
 def test_a_step_that_saves_more_than_it_computes_is_told_by_both_and_the_larger_first(tmp_path: Path) -> None:

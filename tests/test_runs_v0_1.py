@@ -46,6 +46,7 @@ def measured(answer: RunAnalysis) -> list[object]:
     throughput = None if answer.throughput is None else replace(answer.throughput, **LENGTH, told_a_rank=None)
     # nor how many operators a step had, on how much they worked, what its ranks waited for cores, where hosts stood
     untold = {"operators": None, "times_load": None, "times_inputs": None, "core_wait_ms": None, "stood": None}
+    untold["longer_in"] = None
     split = [replace(one, **untold) for one in answer.steps]
     return [answer.ranks, split, answer.collectives, reported, steps, throughput, answer.model,
             answer.world_size, quality]  # fmt: skip

@@ -27,6 +27,8 @@ def _job(
     *,
     ms: Sequence[float] = (12.0, 12.0),
     in_steps: Sequence[int] = range(8),
+    on_ranks: Sequence[int] = (0, 1),
+    counts: bool = False,
     optimizer: str = "Optimizer.step#AdamW.step",
     behind_edge: bool = False,
     loader: str = LOADER,
@@ -36,7 +38,8 @@ def _job(
 ) -> RunAnalysis:
     """Analyse ranks that load a batch, train on it for 40 ms, update, and look at it for so long each.
 
-    `in_steps`: in which steps they look; `behind_edge`: the loop says that its step ends before it looks;
+    `in_steps`, `on_ranks`: where they look; `counts`: all ranks count something there in each step, which is little;
+    `behind_edge`: the loop says that its step ends before it looks;
     `parameters`: into so many gradients go from the backward pass; `fetches`: where in a step the next batch is
     fetched, first, amid the passes, or behind the update; `zeroes`: what runs behind the update zeroes gradients.
     """
@@ -51,7 +54,9 @@ def _job(
 
     def look(step: int) -> None:
         for rank in (0, 1):
-            for name in operators if step in in_steps else ():
+            if counts:
+                job.compute(0.04, "aten::add", rank=rank, calls=2)
+            for name in operators if step in in_steps and rank in on_ranks else ():
                 job.compute(ms[rank] / len(operators), name, rank=rank)
 
     for step in range(8):
@@ -98,6 +103,11 @@ def test_what_all_ranks_compute_behind_the_update_is_told(tmp_path: Path) -> Non
     assert "metrics cost 12.0 ms" in run_verdict(answer).headline
 
 
+def test_so_it_is_beside_what_else_each_step_has_there(tmp_path: Path) -> None:
+    (one,) = _metrics(_job(tmp_path, counts=True))
+    assert one.ms == pytest.approx(12.0, rel=0.03)
+
+
 def test_so_is_what_a_loop_looks_at_that_says_its_step_is_over(tmp_path: Path) -> None:
     """Who calls `profiler.step()` right behind the optimizer's has the metrics of a step in the next one."""
     (one,) = _metrics(_job(tmp_path, behind_edge=True))
@@ -111,6 +121,9 @@ def test_so_is_what_a_loop_looks_at_that_says_its_step_is_over(tmp_path: Path) -
         {"ms": (1.0, 1.0)},
         {"ms": (12.0, 1.0)},  # one rank's own
         {"in_steps": (2, 5)},  # a validation pass
+        {"in_steps": (2, 5), "counts": True, "ms": (40.0, 40.0)},  # … beside a little of each step
+        {"in_steps": (5,), "counts": True, "ms": (75.0, 0.0), "on_ranks": (0,)},  # so does one rank
+        {"in_steps": (2,), "counts": True, "ms": (75.0, 0.0), "on_ranks": (0,), "operators": ("aten::add",)},
         {"operators": ("aten::conv2d", "aten::relu") * 6},  # another network's
         {"operators": ("aten::mm", "AddmmBackward0", "aten::sum")},  # another network's step
         {"operators": ("aten::mul_", "aten::add_") * 16, "parameters": 16},  # an average of the weights, in place

@@ -132,6 +132,13 @@ class StoodStill(msgspec.Struct, kw_only=True, frozen=True):
     collects: bool = False  # Python collects its garbage there, for most of it
 
 
+class LongerIn(msgspec.Struct, kw_only=True, frozen=True):
+    """The operator that takes most in one step beyond what it takes in its rank's median one."""
+
+    operator: str
+    ms: float  # beyond that
+
+
 class StepSplit(Split, kw_only=True):
     """One rank in one step."""
 
@@ -147,6 +154,7 @@ class StepSplit(Split, kw_only=True):
     core_wait_ms: float | None = None  # by the job's own row of it: ready to run, while others had its core
     stood: StoodStill | None = None  # where that is a good part of it
     batches: int | None = None  # that its loop asks torch's loaders with workers for, an epoch's end counts; None: none
+    longer_in: LongerIn | None = None  # on CPUs, where that is a good part of it
 
     @property
     def by_itself_ms(self) -> float:

@@ -142,6 +142,27 @@ def kernel_table(
     return _table(len(windows), tuple(words), tuple(communication), ran, shares)
 
 
+def longest_beyond(
+    spans: Intervals, name: Ints, compute: Intervals, windows: Windows, names: Sequence[str]
+) -> dict[int, tuple[str, int]]:
+    """Return by a step's number the kernels of which name take most beyond its median over the steps, and what, ns.
+
+    What of them lies in the disjoint `compute` counts: an operator may wait for another rank.
+    """
+    start, end = spans
+    step = np.searchsorted(windows.edges, start, side="right") - 1
+    inside = np.flatnonzero((step >= 0) & (step < len(windows)))
+    words, word = np.unique(name[inside], return_inverse=True)
+    taken = np.zeros((len(windows), words.size), np.int64)
+    own = covered_before(compute, end[inside]) - covered_before(compute, start[inside])
+    np.add.at(taken, (step[inside], word), own)
+    if not taken.size:
+        return {}
+    beyond = taken - np.sort(taken, axis=0)[(len(windows) - 1) // 2]
+    most = beyond.argmax(axis=1)
+    return {windows.numbers[at]: (names[int(words[one])], int(beyond[at, one])) for at, one in enumerate(most.tolist())}
+
+
 def placed(
     kernels: Iterable[tuple[int, float, str]], edges: Sequence[float], kinds: Mapping[int, str]
 ) -> dict[Kernel, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from scalescope.records.operations import bus_factor
-from scalescope.scaling.answer_rows import Collective, RankSplit, StepSplit, StoodStill
+from scalescope.scaling.answer_rows import Collective, LongerIn, RankSplit, StepSplit, StoodStill
 from scalescope.scaling.evidence.gaps import PlacedGaps
 from scalescope.scaling.rank.annotations.loading import from_workers
 from scalescope.scaling.rank.collective import RankCollective
@@ -14,6 +14,8 @@ from scalescope.scaling.ranks.waits import MatchedWait
 
 #: From this share of its step on, what a host does unrecorded at one place in the loop is told with the step.
 _MUCH_OF_IT = 0.25
+#: … and the operator that takes so much of it beyond what it takes in others.
+_WORTH_NAMING = 0.1
 
 
 def rank_split(rank: int, summary: RankSummary, whole: Partition, steps: int) -> RankSplit:
@@ -49,6 +51,7 @@ def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> 
         times_inputs=None if inputs is None else inputs.times,
         stood=_stood(summary, number, part.window),
         batches=_batches(summary, number),
+        longer_in=_longer_in(summary, number, part.window),
     )
 
 
@@ -79,6 +82,11 @@ def _batches(summary: RankSummary, number: int) -> int | None:
     at = host.steps.index(number)
     asked = [one.counts[at] for one in host.loading if one.counts and from_workers(one.annotation)]
     return sum(asked) if asked else None
+
+
+def _longer_in(summary: RankSummary, number: int, window_ns: int) -> LongerIn | None:
+    name, ns = summary.longer_in.get(number, ("", 0))
+    return LongerIn(operator=name, ms=ns / 1e6) if name and ns >= _WORTH_NAMING * window_ns else None
 
 
 def _stood(summary: RankSummary, number: int, window_ns: int) -> StoodStill | None:

@@ -14,7 +14,7 @@ from scalescope.scaling.rank.annotations.loading import data_loading
 from scalescope.scaling.rank.collective import ListedGroup, RankCollective, listed_groups
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
-from scalescope.scaling.rank.kernels import KernelTable, kernel_table
+from scalescope.scaling.rank.kernels import KernelTable, kernel_table, longest_beyond
 from scalescope.scaling.rank.launches import LaunchTimes
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.records.callers import OwnCode, own_code
@@ -71,6 +71,7 @@ class RankSummary(msgspec.Struct, frozen=True):
     forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
     multiplied: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)  # see Trace
     step_inputs: dict[int, StepInputs] = msgspec.field(default_factory=dict)  # by a step's number, where shapes tell
+    longer_in: dict[int, tuple[str, int]] = msgspec.field(default_factory=dict)  # … on CPUs: see longest_beyond
     device_moved: Moved = Moved()  # by so much its device's clock was behind its host's; taken out
     left_out: LeftOut = LeftOut()  # activities whose times cannot be
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
@@ -284,6 +285,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline, launches: LaunchTimes, 
             code=code,
         ),
         step_inputs=inputs_by_step(trace, timeline.steps),
+        longer_in={} if empty else longest_beyond(spans, names, timeline.compute, timeline.windows, trace.names),
     )
 
 

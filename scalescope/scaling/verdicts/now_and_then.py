@@ -33,6 +33,7 @@ from scalescope.scaling.finding.figures import (
     LARGER_IN,
     LATE_RANK,
     LONGER_BY,
+    LONGER_IN,
     NOT_IN_STEPS,
     SAME_INPUTS,
     STEP_NUMBER,
@@ -189,6 +190,8 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         rank = None  # whoever is slowed, what does it is not of its own making
     elif long.what == "idle_launch" and (stood := _stood(analysis, long)) is not None:
         rows.append(stood)
+    elif long.what == "compute":
+        rows += _longer_in(analysis, long)
     return Finding(
         code=code,
         rank=rank,
@@ -230,6 +233,18 @@ def _stood(analysis: RunAnalysis, long: LongSplits) -> EvidenceRow | None:
         return None
     name = f"{STOOD_BEFORE} {stood[0].before}".rstrip()
     return EvidenceRow(kind="figure", name=name, ms=stood[0].ms, place=stood[0].place)
+
+
+def _longer_in(analysis: RunAnalysis, long: LongSplits) -> tuple[EvidenceRow, ...]:
+    """Return the one operator that takes most of what longer steps compute longer, in each; nothing where none does."""
+    own = [one.longer_in for one in analysis.steps if one.step in long.steps and long.rank in (one.rank, None)]
+    told = [one for one in own if one is not None]
+    if not told or len(told) < len(own) or len({one.operator for one in told}) > 1:
+        return ()
+    if min(one.ms for one in told) < _MOSTLY * statistics.fmean(long.part_ms):
+        return ()
+    name, ms = f"{LONGER_IN} {told[0].operator}", statistics.fmean(one.ms for one in told)
+    return (EvidenceRow(kind="figure", name=name, ms=min(ms, statistics.fmean(long.part_ms))),)
 
 
 def _beyond_the_others(analysis: RunAnalysis, typical_ms: float, recorded_ms: float) -> Interval | None:

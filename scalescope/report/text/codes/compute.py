@@ -12,6 +12,7 @@ from scalescope.report.text.codes.evidence import (
     is_on_cpu,
     longer,
     longer_beside,
+    longer_in,
     longer_there,
     others,
     row_of,
@@ -134,7 +135,7 @@ def more_work(finding: Finding) -> str:
                 f"{some[0]} {whose} {factor(more.value)} as long as in the others, and {launch} more, as in "
                 f"validation: {those} {some[1]} longer"
             )
-        much = f"for {longer_there(finding)} longer than in the others"
+        much = f"for {longer_there(finding)} longer than in the others{longer_in(finding)}"
         return f"{some[0]} {whose} {much}{longer_beside(finding, several=is_of_several(finding))}"
     otherwise = f"it runs the common {computing(finding)} more often"
     return beyond(finding, f"which it runs more often than {others(finding)}".removesuffix(","), otherwise) + _around(

@@ -8,6 +8,7 @@ from scalescope.scaling.finding.figures import (
     LATE,
     LOADER_WORKERS,
     LONGER_BY,
+    LONGER_IN,
     NOT_IN_STEPS,
     STEADY_STEPS,
     STEP_NUMBER,
@@ -168,6 +169,12 @@ def longer_beside(finding: Finding, *, several: bool = False) -> str:
         for part, ms in list(longer_parts(finding).items())[1:]
     ]
     return f", and {listing(told)}" if told else ""
+
+
+def longer_in(finding: Finding) -> str:
+    """Return after a comma the operator in which most of longer steps' compute lies; "" where no one has it."""
+    row = next((row for row in finding.evidence if row.name.startswith(f"{LONGER_IN} ")), None)
+    return "" if row is None else f", most of it in {row.name.removeprefix(LONGER_IN).strip()}"
 
 
 def is_in_one_step(finding: Finding) -> bool:

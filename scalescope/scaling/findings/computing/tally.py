@@ -14,7 +14,8 @@ from scalescope.scaling.trace.kernel_kinds import kind_of
 _MUCH, _MUCH_ON_DEVICE = 0.03, 0.05
 #: So many names are told, if each takes this share of all of it.
 _NAMED, _WORTH_NAMING = 3, 0.1
-#: A rank that takes less than this share of what another does, or a step of what its rank's others do, is unlike them.
+#: A rank that takes less than this share of what another does, or a step of what its rank's others do, is unlike them;
+#: so are steps whose median is less than this share of their mean.
 _ALIKE = 0.5
 
 
@@ -47,9 +48,14 @@ class Tally:
         )
 
     def is_alike(self) -> bool:
-        """Tell whether all ranks have about as much of it, in most of the steps: a validation pass has it in a few."""
+        """Tell whether all ranks have about as much of it, in most of the steps: a validation pass has it in a few.
+
+        Nor is it alike where each step of all ranks has a little of it, and a few steps, or one rank's, have most.
+        """
         typical = {rank: statistics.median(steps.values()) for rank, steps in self._own.items() if steps}
         if not typical or min(typical.values()) < _ALIKE * max(typical.values()):
+            return False
+        if statistics.fmean(typical.values()) < _ALIKE * sum(self._ms.values()):
             return False
         usual = [took >= _ALIKE * typical[rank] > 0 for rank, steps in self._own.items() for took in steps.values()]
         return sum(usual) >= MOST_STEPS * len(usual)
