@@ -17,7 +17,7 @@ from scalescope.report.text.cures.words import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because, cost
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding.figures import AT_LEAST, BESIDES, BY_TURNS, LOCK_WAITS
+from scalescope.scaling.finding.figures import AT_LEAST, BESIDES, BY_TURNS, IN_EVERY_STEP, LOCK_WAITS
 from scalescope.scaling.finding.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.finding.order import worth_telling
 from scalescope.scaling.findings.derived import keep
@@ -402,6 +402,8 @@ def test_where_all_wait_for_cores_a_rank_that_waits_longer_is_not_blamed_for_tha
     for one in (slower, still):
         (waits,) = told(steps, [one]).findings
         assert waits.code == "host_starved" and waits.rank is None
+    always = msgspec.structs.replace(still, evidence=(*still.evidence, EvidenceRow(kind="figure", name=IN_EVERY_STEP)))
+    assert [one.code for one in told(steps, [always]).findings] == ["host_starved", "host_stall"], "no wait does that"
     (_, left) = told(steps, [msgspec.structs.replace(slower, ms=30.0, low_ms=26.0, high_ms=34.0)]).findings
     assert left.rank == 1 and left.ms == pytest.approx(15.7, abs=1.0), "beyond what it waits longer"
     other = told(steps, [msgspec.structs.replace(slower, rank=0)]).findings

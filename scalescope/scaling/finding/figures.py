@@ -24,6 +24,7 @@ SAME_INPUTS = "inputs_of_the_same_size"  # … which work on as many elements th
 #: ranks', or of a rank's other steps; the operator's name follows.
 LARGER_IN = "times_the_elements_in"
 LONGER_BY = "longer_by"  # … what of that (ms) one of a step's parts takes, whose name follows, where several take much
+IN_EVERY_STEP = "in_every_step"  # a host stands still at one place in each step for longer than chance can make it
 LONGER_IN = "longer_in"  # … what most of that (ms) lies in: the operator's name follows
 STOOD_BEFORE = "stood_before"  # … where nothing is recorded of its host meanwhile: the operator after that follows
 #: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`

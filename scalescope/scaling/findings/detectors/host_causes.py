@@ -13,7 +13,7 @@ from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES, OBJECTS_B
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure, line_of_all
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.finding.codes import Cure
-from scalescope.scaling.finding.figures import AT_STEP, EVERY, IN_STEPS, READ_VALUES, WAITS_BESIDES
+from scalescope.scaling.finding.figures import AT_STEP, EVERY, IN_EVERY_STEP, IN_STEPS, READ_VALUES, WAITS_BESIDES
 from scalescope.scaling.finding.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
 from scalescope.scaling.findings.hosts.host_rows import collects, evidence_of, most_likely_loads, pickles
@@ -88,6 +88,7 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                     *(_read_values(scene, rank) if code == "synchronising" else ()),
                     *(_waits_besides(causes) if code == "synchronising" and rank is not None else ()),
                     *([workers_row(scene.analysis)] if in_workers else []),
+                    *([EvidenceRow(kind="figure", name=IN_EVERY_STEP)] if punctual and code == "host_stall" else []),
                 ),
                 remedy=Remedy(cure="cheaper_workers") if in_workers else _remedy(scene, code, causes),
             )

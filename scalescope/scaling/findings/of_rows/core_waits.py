@@ -12,6 +12,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding.codes import TOO_MANY_THREADS, Code, Cure
 from scalescope.scaling.finding.figures import (
     BOUND_CORES,
+    IN_EVERY_STEP,
     IN_STEPS,
     LATE_RANK,
     LOOPS_WAIT,
@@ -173,9 +174,12 @@ def _beyond_waits(one: Finding, own: Finding, waits: CoreWaits) -> Finding | Non
 
     Who waits for a core in an operator has it take longer, and between two its host stands still: that is how the waits
     show, and no second cause. Where all ranks wait, one shows what it waits for longer than the others. What is longer
-    without exception, even where nobody waits, is one of its own.
+    without exception, even where nobody waits, is one of its own; and so is what a host stands still for at one place
+    in every step, which waits, that come anywhere, do not do.
     """
     if one.code not in _SHOW_WAITS or one.rank is None or is_certain(one):
+        return one
+    if any(row.name == IN_EVERY_STEP for row in one.evidence):
         return one
     if one.ms is None or one.low_ms is None or one.high_ms is None:
         return one
