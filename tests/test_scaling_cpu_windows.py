@@ -128,7 +128,7 @@ def test_a_validation_on_one_rank_leads_with_how_many_steps_it_takes_and_what_it
     assert first.low_ms is not None and first.low_ms > 40
     (row,) = (row for row in first.evidence if row.name == IN_STEPS)
     assert (row.calls, row.value) == (5, 20) and row.ms == pytest.approx(180, rel=0.02)
-    assert "in 5 of 20 profiled steps it computes for 18" in run_verdict(analysis).headline
+    assert "In 5 of 20 profiled steps it computes for 18" in run_verdict(analysis).headline
 
 
 def test_every_second_step_may_be_a_longer_one(tmp_path: Path) -> None:
