@@ -1,7 +1,7 @@
 """A run's answer in plain sentences: what costs its step most, where the rest goes, what to do. Pure functions."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from scalescope.report.advice.first import PROFILE_ALL, best_advice, which_ranks
@@ -12,12 +12,11 @@ from scalescope.report.drawing.numbers import (
     listing,
     milliseconds,
     percent,
-    quoted,
     rank_names,
 )
 from scalescope.report.drawing.parts import Part
 from scalescope.report.panels.compute_lines import on_cores_clause
-from scalescope.report.panels.lost import beside_cause, lost_clause
+from scalescope.report.panels.lost import lost_clause
 from scalescope.report.replayed import fewer_steps_sentence
 from scalescope.report.sentences import (
     Level,
@@ -41,16 +40,16 @@ from scalescope.report.text.recurring import (
     recurring_clause,
     recurring_sentence,
 )
-from scalescope.report.text.reference import (
-    come_clause,
-    figures_sentence,
-    gone_sentences,
-    recurs_beside,
-    recurs_first,
-    reference_sentences,
-)
 from scalescope.report.text.unexplained import unexplained_loss
-from scalescope.report.verdict.level import LossOfStep, left_of_step, level_beside, loss_of, worse
+from scalescope.report.verdict.against import (
+    add_lost,
+    add_none_such,
+    add_of_lost,
+    come_sentences,
+    has_a_cause_of_its_own,
+    recurs_sentences,
+)
+from scalescope.report.verdict.level import LossOfStep, left_of_step, loss_of, worse
 from scalescope.report.verdict.notes import (
     cautions_of,
     quality_sentences,
@@ -62,6 +61,7 @@ from scalescope.report.verdict.notes import (
     window_sentences,
 )
 from scalescope.report.verdict.stepless import remedy_for, stepless_verdict
+from scalescope.report.verdict.told import Told
 from scalescope.report.verdict.why_unsteady import cause_of_unsteadiness, why_one_is_unsteady
 from scalescope.report.views import (
     lacking_ranks,
@@ -74,7 +74,6 @@ from scalescope.scaling.finding.finding import Finding
 from scalescope.scaling.finding.kinds import is_of_steady_steps
 from scalescope.scaling.finding.order import weight
 from scalescope.scaling.findings.of_rows.recurring import cost_as_much, lead_before_launching, leads
-from scalescope.scaling.verdicts.reference import is_not_in_reference
 from scalescope.scaling.verdicts.step_rows.doubt import (
     is_doubtful,
     leaves_nothing_to_doubt,
@@ -118,21 +117,6 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     )
 
 
-@dataclass
-class _Told:
-    """What is told of a run, but for its name and the notes; each further thing that is known of it changes this."""
-
-    level: Level
-    headline: str
-    explained: list[str]
-    advice: str = ""
-    has_lead: bool = False  # what the findings leave unexplained comes first
-    begins_on: int | None = None  # see Verdict
-    is_beside: bool = False  # see Verdict
-    first: Callable[[str], str] | None = None  # the headline by findings, with a sentence of the first one alone in it
-    besides: str = ""  # what stands in the headline behind what findings say
-
-
 def _step_verdict(run: RunAnalysis) -> Verdict:
     """Return what a run's steps tell, without whose they are."""
     knows = run.ranks and run.quality.verdict != "unusable"
@@ -161,7 +145,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
     )
 
 
-def _of_parts(run: RunAnalysis) -> _Told:
+def _of_parts(run: RunAnalysis) -> Told:
     """Return what is told of a run whose traces say where its time goes."""
     loss = loss_of(run)
     unseen = _unseen_wait(run, loss.lost)
@@ -173,20 +157,20 @@ def _of_parts(run: RunAnalysis) -> _Told:
     _add_windows(run, told)
     unprofiled = bool(run.lost) and run.lost[0].from_measured_ms is not None
     if not unprofiled:
-        _add_lost(run, told, loss)
+        add_lost(run, told, loss)
     doubt = _add_doubt(run, told)
     apart = unprofiled and (run.growing is not None or (run.recurring is not None and leads(run)))
     if unprofiled and not apart:  # how steps without a profiler compare is in no doubt for the profiled ones
-        _add_lost(run, told, loss)
-    elif apart and _has_a_cause_of_its_own(run, told):
-        _add_none_such(run, told)
+        add_lost(run, told, loss)
+    elif apart and has_a_cause_of_its_own(run, told):
+        add_none_such(run, told)
     elif apart:
-        told.explained[:0] = _come(run)
+        told.explained[:0] = come_sentences(run)
     _add_rows(run, told, doubt=doubt)
     if apart:  # … nor is it of these, of which all is but what rows tell
         told.explained.insert(1, f"{_OF_STEPS[run.growing is None]} {lost_clause(run)}.")
-        told.explained[1:1] = [] if run.recurring is not None and leads(run) else _recurs(run)
-        _add_of_lost(run, told)
+        told.explained[1:1] = [] if run.recurring is not None and leads(run) else recurs_sentences(run)
+        add_of_lost(run, told)
     if lengths := step_of_job(run):  # behind the cause, and next to the table, which is of those steps
         told.explained.append(lengths)
     _add_advice(run, told, loss, unseen=bool(unseen))
@@ -225,7 +209,7 @@ def _share_of_compute(run: RunAnalysis, loss: LossOfStep, ms: str = "") -> str:
     return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
 
 
-def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
+def _by_findings(run: RunAnalysis, loss: LossOfStep) -> Told:
     """Return what is told first where findings say what costs the step."""
     by_share = _by_share(run, loss)
     found = loss.parts(by_share=by_share)
@@ -249,7 +233,7 @@ def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
         level = worse(level, "good" if level_of(loss.compute) == "good" else "fair")
     if run.findings[0].code == "profiler_cost":
         level = "unknown"
-    return _Told(
+    return Told(
         level,
         f"{lead}{first.text}",
         explained,
@@ -258,7 +242,7 @@ def _by_findings(run: RunAnalysis, loss: LossOfStep) -> _Told:
     )
 
 
-def _by_parts(run: RunAnalysis, loss: LossOfStep, unseen: str) -> _Told:
+def _by_parts(run: RunAnalysis, loss: LossOfStep, unseen: str) -> Told:
     """Return what is told first where nothing is found, or where that is little beside what may be `unseen`."""
     by_share = _by_share(run, loss)
     found = loss.parts(by_share=by_share)
@@ -267,10 +251,10 @@ def _by_parts(run: RunAnalysis, loss: LossOfStep, unseen: str) -> _Told:
     explained += [f"What these traces tell: {one}." for one in beside]
     rest = unseen or f"{loss.in_words(loss.ms, by_share=by_share)} {'is' if by_share else 'are'} not."
     level: Level = "unknown" if unseen else level_of(loss.compute)
-    return _Told(level, f"{_share_of_compute(run, loss)}; {rest}", explained)
+    return Told(level, f"{_share_of_compute(run, loss)}; {rest}", explained)
 
 
-def _add_windows(run: RunAnalysis, told: _Told) -> None:
+def _add_windows(run: RunAnalysis, told: Told) -> None:
     """Say that the steps had become longer, or that some are so now and then."""
     if run.longer is not None:
         told.headline = f"{longer_sentence(run.longer)} {told.headline}"
@@ -285,69 +269,7 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
         told.explained.append(recurring_sentence(run, run.recurring))
 
 
-def _add_lost(run: RunAnalysis, told: _Told, loss: LossOfStep) -> None:
-    """Say first how a run compares with its reference: that is what was asked. What it is by itself comes next."""
-    if run.lost:
-        come = come_clause(run) if _may_begin_with_a_cause(run, told) else ""
-        told.explained[:0] = [] if come else _come(run)
-        by_causes = bool(come) or _has_a_cause_of_its_own(run, told)
-        apart = "" if by_causes else figures_sentence(run)
-        told.explained[:0] = [*gone_sentences(run, own=by_causes), *([apart] if apart else [])]
-        often = [] if run.recurring is not None and leads(run) else _recurs(run)  # … which is told by the rows
-        first = bool(often) and recurs_first(run)
-        told.explained[:0] = [] if first else often
-        if come:  # the run's own causes stay in their order, behind
-            beside = capitalized(beside_cause(run))
-            told.headline = f"{come}. {beside}. By its own steps alone: {told.headline}"
-        elif by_causes:
-            _add_none_such(run, told)
-            told.headline = f"{told.headline} {capitalized(beside_cause(run))}."
-        else:
-            told.headline = f"{lost_clause(run)}. By its own steps alone: {told.headline}"
-        if first:
-            told.headline = f"{often[0]} Between these steps, {told.headline}"
-        _add_of_lost(run, told)
-        if told.level != "unknown":  # … for reasons that hold beside a reference as well
-            told.level = level_beside(run, loss, by_causes=by_causes)
-        told.is_beside = True
-
-
-def _add_none_such(run: RunAnalysis, told: _Told) -> None:
-    """Say of the first cause that a reference has none such, before what is told beside it, which it may well have."""
-    # a reference may be several runs: what is said of it fits one and many
-    none_such = f"There is no such cause in {quoted(run.lost[0].reference)}."
-    whole = told.first(none_such) if told.first is not None else f"{told.headline} {none_such}"
-    told.headline = f"{whole} {told.besides}".rstrip()
-
-
-def _come(run: RunAnalysis) -> list[str]:
-    """Return what costs the run and not its reference, as a sentence; none where its first cause tells that."""
-    return [f"{capitalized(told)}."] if (told := come_clause(run)) else []
-
-
-def _recurs(run: RunAnalysis) -> list[str]:
-    """Return what steps that recur cost more or less than the reference's, as a sentence; none where they do not."""
-    return [f"{told}."] if (told := recurs_beside(run)) else []
-
-
-def _add_of_lost(run: RunAnalysis, told: _Told) -> None:
-    """Say what else is to be known of a run beside its reference."""
-    told.explained += reference_sentences(run)
-
-
-def _has_a_cause_of_its_own(run: RunAnalysis, told: _Told) -> bool:
-    """Tell whether the cause that is told first is there for sure, and not in a reference whose parts tell less."""
-    if told.has_lead or not run.findings or not _may_begin_with_a_cause(run, told):
-        return False
-    return is_not_in_reference(run.findings[0])
-
-
-def _may_begin_with_a_cause(run: RunAnalysis, told: _Told) -> bool:
-    """Tell whether a run beside its reference may begin with a cause that the reference has not."""
-    return run.longer is None and not is_doubtful(run) and told.level != "unknown"
-
-
-def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
+def _add_doubt(run: RunAnalysis, told: Told) -> bool:
     """Say what makes all of it doubtful; return whether the machine was unsteady, which then comes first."""
     doubt = False
     if near := beside_what_is_allowed(run):
@@ -381,7 +303,7 @@ def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
     return doubt
 
 
-def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
+def _add_rows(run: RunAnalysis, told: Told, *, doubt: bool) -> None:
     """Put first what all steps tell, where the profiled ones are not like them."""
     if run.recurring is not None and leads(run):
         told.level = worse(told.level, level_of(left_of_shown(run.recurring)))  # of all steps, whatever those few hold
@@ -389,7 +311,7 @@ def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
         whole = capitalized(told.headline) if doubt else _of_the_profiled(run, told.headline)
         beside = "" if lead_before_launching(run) and not doubt else beside_recurring(run) or whole
         told.explained.insert(0, f"{recorded} {beside}".strip())
-        told.headline = " ".join([f"{recurring_clause(run.recurring)}.", *_recurs(run)])
+        told.headline = " ".join([f"{recurring_clause(run.recurring)}.", *recurs_sentences(run)])
     if run.growing is not None:
         told.level = level_of(run.growing.from_ms / run.growing.to_ms) if run.growing.to_ms else "unknown"
         of_steps = not doubt and (run.recurring is None or not leads(run)) and run.growing.known_by == "rows"
@@ -402,7 +324,7 @@ def _of_the_profiled(run: RunAnalysis, told: str) -> str:
     return f"Beside that, {told}" if _which(run) == PROFILED else f"Of the profiled steps: {told}"
 
 
-def _add_advice(run: RunAnalysis, told: _Told, loss: LossOfStep, *, unseen: bool) -> None:
+def _add_advice(run: RunAnalysis, told: Told, loss: LossOfStep, *, unseen: bool) -> None:
     advice = f"{remedy_for(loss.lost[0][0], run)}." if loss.lost and 1 - loss.compute > 0.02 else ""
     best = best_advice(run, advice, unseen)
     beyond = told.has_lead and advice and not best.is_remedy
@@ -419,7 +341,7 @@ def _add_advice(run: RunAnalysis, told: _Told, loss: LossOfStep, *, unseen: bool
     told.begins_on = best.on_rank if whole else None  # else something of all ranks comes before
 
 
-def _without_parts(run: RunAnalysis) -> _Told:
+def _without_parts(run: RunAnalysis) -> Told:
     """Return what is told of a run whose traces do not say where its time goes: what its rows tell."""
     explained: list[str] = []
     told = advice = ""
@@ -442,7 +364,7 @@ def _without_parts(run: RunAnalysis) -> _Told:
     if not told and run.quality.unprofiled:
         told = f"nothing tells where its time goes: {run.quality.reasons[0]}."
     headline = told or "the traces do not say where its time goes."
-    return _Told(level, headline, explained, advice, begins_on=begins_on)
+    return Told(level, headline, explained, advice, begins_on=begins_on)
 
 
 def _is_outweighed(finding: Finding, unsplit_ms: float) -> bool:
